@@ -49,7 +49,8 @@ def predicted(spark: SparkSession, snapshots: Path) -> DataFrame:
     taken = read_snapshots(snapshots)[-1]
     report = taken.report()
     usage = Usage.of(report)
-    now, best = (_by_group(usage.items(setting)) for setting in (Setting(), Setting(assigned=True)))
+    names = frozenset(group.snapshot.live.name for group in report.inspections)
+    now, best = (_by_group(usage.items(setting)) for setting in (Setting(), Setting(assigned=names)))
     rows = [
         (name, now[name], best[name], group.best.strategy)
         for group in report.inspections

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, get_args
 
 from rackassign.admin.describe import DescribedTopic
-from rackassign.bill.usage import BROKERS_OWN, ItemKey, Items, Setting, Span, Usage, total
-from rackassign.model import Partition, TopicPartition
+from rackassign.bill.usage import BROKERS_OWN, ItemKey, Items, Setting, Span, Usage, plan_for, total
+from rackassign.model import LocalityMode, Partition, Recommendation, TopicPartition
 from rackassign.monitoring import ClusterReport, GroupAnalysis, Price
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.constraints import PlacementConstraints
@@ -32,6 +33,7 @@ from rackassign.placement.placer import ReplicaPlacementError
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment.plan import ReassignmentPlan, plan_leader_balance, plan_reassignment
 from rackassign.reassignment.request import ReassignmentRequest
+from rackassign.strategies.explain import evaluate_changes
 
 LeverKind = Literal["fetching", "leaders", "producers", "members", "replicas"]
 
@@ -58,6 +60,7 @@ class Lever:
         copied: For `replicas`, partitions that are copied, by the number of new replicas in another rack than the
             leader's.
         added: For `replicas`, the rack in which partitions get one more replica.
+        joined: For `members`, the member that joins a group, by its name.
         skews: For `leaders` and `replicas`, bytes per second that larger skews of leaders save more, by the skew.
     """
 
@@ -69,6 +72,7 @@ class Lever:
     copied: Mapping[TopicPartition, int] = field(default_factory=dict)
     added: str = ""
     skews: Mapping[int, float] = field(default_factory=dict)
+    joined: Mapping[str, Recommendation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class _Change:
     copied: Mapping[TopicPartition, int] = field(default_factory=dict)
     added: str = ""
     skews: Mapping[int, float] = field(default_factory=dict)
+    joined: Mapping[str, Recommendation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,11 @@ class _Evaluator:
                 # It would cost more than it saves, so it is left out.
                 change, after, beyond = _Change(setting, skews=change.skews), items, Span()
             saved = self._billed(now).less(self._billed(self.usage.items(alone.setting)))
-            levers.append(Lever(kind, saved, beyond, after, change.groups, change.copied, change.added, change.skews))
+            levers.append(
+                Lever(
+                    kind, saved, beyond, after, change.groups, change.copied, change.added, change.skews, change.joined
+                )
+            )
             setting, items = change.setting, after
         return Evaluation(now, tuple(levers), least(self.usage, self.price))
 
@@ -154,16 +163,43 @@ class _Evaluator:
         return self._replicas(setting, items)
 
     def _members(self, setting: Setting, items: Items) -> _Change:
-        changed = replace(setting, assigned=True)
-        before, after = _by_group(items), _by_group(self.usage.items(changed))
-        saved = {
-            group.snapshot.live.name: before[group.snapshot.live.name].less(after[group.snapshot.live.name]).most
-            for group in self.report.inspections
-            if group.snapshot.live.name in before
+        """Return all groups that gain by rackassign's assignment, those that gain most with one member more."""
+        names = frozenset(group.snapshot.live.name for group in self.report.inspections if group.reaches)
+        before, after = _by_group(items), _by_group(self.usage.items(replace(setting, assigned=names)))
+        gaining = {
+            name
+            for name in names & before.keys()
+            if after[name].most < before[name].most and after[name].least <= before[name].least
         }
-        gaining = (group for group in self.report.inspections if saved.get(group.snapshot.live.name, 0.0) > 0)
-        ranked = sorted(gaining, key=lambda g: (-saved[g.snapshot.live.name], g.snapshot.live.name))
-        return _Change(changed, tuple(ranked))
+        changed = replace(setting, assigned=frozenset(gaining))
+        left = {name: after[name] if name in gaining else before[name] for name in names & before.keys()}
+        ranked = sorted((name for name in left if left[name].least > 0), key=lambda name: (-left[name].least, name))
+        joined: dict[str, Recommendation] = {}
+        for name in ranked[:_MOST_GROUPS]:
+            joining = self._joining(name, changed, left[name])
+            if joining is not None:
+                changed, joined[name] = joining
+        saved = {name: span.less(_by_group(self.usage.items(changed))[name]).most for name, span in before.items()}
+        found = (group for group in self.report.inspections if saved.get(group.snapshot.live.name, 0.0) > 0)
+        groups = sorted(found, key=lambda g: (-saved[g.snapshot.live.name], g.snapshot.live.name))
+        return _Change(changed, tuple(groups), joined=joined)
+
+    def _joining(self, name: str, setting: Setting, left: Span) -> tuple[Setting, Recommendation] | None:
+        """Return one more member of a group, where it saves most; None if it saves nothing."""
+        analysis = next(group for group in self.report.inspections if group.snapshot.live.name == name)
+        readers = next(group for group in self.usage.groups if group.snapshot.live.name == name)
+        group, kind = analysis.snapshot.without_foreign_racks().group, analysis.snapshot.live.kind
+        mode: LocalityMode = "any-replica" if setting.fetching or kind == "consumer" else self.usage.cluster.mode
+        replan = partial(plan_for, kind=kind, mode=mode)
+        best, across = None, left.least
+        for tried in evaluate_changes(group, replan(group), replan):
+            if tried.advice.kind == "member":
+                more = {**setting.joined, name: (tried.group, tried.plan.target)}
+                changed = replace(setting, assigned=setting.assigned | {name}, joined=more)
+                size = total(item.across for item in self.usage.read_items(readers, changed).values()).most
+                if size < across:
+                    best, across = (changed, tried.advice), size
+        return best
 
     def _leaders(self, setting: Setting) -> _Change:
         clients = self._clients()

@@ -199,7 +199,7 @@ def what(lever: Lever, bill: Bill) -> str:
             " KIP-1123); how many of these bytes have keys is not known, so this is at most"
         )
     if lever.kind == "members":
-        return "; ".join(_assigned(lever.groups))
+        return "; ".join((*_assigned(lever.groups), *_joined(lever)))
     if lever.added:
         return (
             f"one more replica in rack {lever.added} of {counted(len(lever.copied), 'partition')}, with reassign plan"
@@ -238,6 +238,12 @@ def _assigned(groups: Sequence[GroupAnalysis]) -> Iterator[str]:
         mapped = tuple(member for group in same for member in sorted(group.snapshot.rack_map_members))
         names = join_first([strip_control_chars(group.snapshot.live.name) for group in same], _NAMED)
         yield f"{names}: {describe_change(RecommendedChange('strategy', members=mapped), same)}"
+
+
+def _joined(lever: Lever) -> Iterator[str]:
+    for name, member in lever.joined.items():
+        topics = join_first(list(map(strip_control_chars, member.topics)), _NAMED)
+        yield f"{strip_control_chars(name)}: one more member in rack {member.rack}, subscribed to {topics}"
 
 
 def clients_without_rack(bill: Bill) -> str:

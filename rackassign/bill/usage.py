@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rackassign.bill import Line
-from rackassign.model import Group, LocalityMode, Partition, Partitions, TopicPartition
+from rackassign.model import Group, LocalityMode, Partition, Partitions, Plan, TopicPartition
 from rackassign.monitoring import ClusterReport, ObservedCluster, ReadRates, Snapshot, Throughput
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, in_each_rack, partition_reads, traffic_matrix
 from rackassign.monitoring.written_bytes import WrittenTraffic
@@ -83,13 +83,15 @@ class Setting:
     Args:
         partitions: The replicas and the leaders of the partitions that change.
         fetching: Whether all brokers have a replica selector, and all consumers `client.rack`.
-        assigned: Whether rackassign assigns partitions to members, of all groups.
+        assigned: Names of groups in which rackassign assigns partitions to members.
+        joined: Groups with one member more, by name, with the partitions of each member.
         local_writes: Whether producers send records without a key to leaders in their rack.
     """
 
     partitions: Mapping[TopicPartition, Partition] = field(default_factory=dict)
     fetching: bool = False
-    assigned: bool = False
+    assigned: frozenset[str] = frozenset()
+    joined: Mapping[str, tuple[Group, Mapping[str, Partitions]]] = field(default_factory=dict)
     local_writes: bool = False
 
 
@@ -145,7 +147,7 @@ class Usage:
         found: dict[ItemKey, Item] = {}
         found |= self._written_items(setting)
         for group in self.groups:
-            found |= self._read_items(group, setting)
+            found |= self.read_items(group, setting)
         for topic, matrix in self.other_reads.items():
             found[ItemKey("consuming", topic)] = Item.of(matrix)
         return found
@@ -183,7 +185,8 @@ class Usage:
                 led.setdefault(tp.topic, set()).add(racks[leader])
         return led
 
-    def _read_items(self, group: Readers, setting: Setting) -> Items:
+    def read_items(self, group: Readers, setting: Setting) -> Items:
+        """Return the items of a group."""
         reads, covered = self.reads(group, setting)
         by_topic: dict[str, list[PartitionRead]] = {}
         for read in reads:
@@ -219,26 +222,32 @@ class Usage:
             observed = observed.with_selectors()
         topology = replace(shot.group.topology, topics=topics)
         serving = observed.in_sync_replicas(topology)
-        # rackassign's consumers have `client.rack`.
-        settled = setting.fetching or setting.assigned
-        members = replace(shot.group, topology=topology)
+        name = shot.live.name
         target: Mapping[str, Partitions] = shot.owned
-        if setting.assigned and group.targets is not None:
+        members = replace(setting.joined[name][0] if name in setting.joined else shot.group, topology=topology)
+        assigned = name in setting.assigned
+        # rackassign's consumers have `client.rack`.
+        settled = setting.fetching or assigned
+        if assigned and group.targets is not None:
             moved = any(
                 set(new.replicas) != set(old.replicas)
                 for topic, row in topics.items()
                 for new, old in zip(row, shot.group.topology.topics[topic], strict=True)
                 if new is not old
             )
-            target = _planned(members, group, observed.mode) if moved else group.targets[setting.fetching]
+            if moved:
+                target = plan_for(members, shot.live.kind, observed.mode).target
+            else:
+                target = setting.joined[name][1] if name in setting.joined else group.targets[setting.fetching]
         reads = partition_reads(members, target, serving, frozenset() if settled else shot.leaders_only)
         return reads, in_each_rack(reads, serving) if settled else frozenset()
 
 
-def _planned(members: Group, group: Readers, mode: LocalityMode) -> Mapping[str, Partitions]:
-    if group.snapshot.live.kind == "consumer":
-        return plan_consumer_protocol(members, Options(time_limit_s=_PLAN_S)).target
-    return plan_cooperative(members, Options(locality=mode, time_limit_s=_PLAN_S)).target
+def plan_for(group: Group, kind: str, mode: LocalityMode) -> Plan:
+    """Plan a group as rackassign assigns it, in a member or in the broker."""
+    if kind == "consumer":
+        return plan_consumer_protocol(group, Options(time_limit_s=_PLAN_S))
+    return plan_cooperative(group, Options(locality=mode, time_limit_s=_PLAN_S))
 
 
 _PLAN_S = 30.0

@@ -148,16 +148,20 @@ def test_readers_of_unknown_rack_are_local_with_client_rack_where_each_rack_has_
     assert found.levers[-1].items[ItemKey("consuming", TOPIC, "g")].across == Span()
 
 
-def test_one_more_replica_pays_where_several_groups_read_in_its_rack() -> None:
+def test_replicas_are_brought_to_a_rack_in_which_several_groups_read() -> None:
     there = cluster({TOPIC: [[1, 2]] * 6})
-    readers = [group(member(f"m{g}", "c", {TOPIC: range(6)}), name=f"g{g}") for g in range(4)]
+    readers = [group(member(f"m{g}", "c", {TOPIC: range(6)}), name=f"g{g}") for g in range(5)]
     usage, report = usage_of(there, readers, {p: {"a": 1000.0} for p in range(6)})
-    replicas = evaluate(usage, report, Price()).levers[-1]
-    assert replicas.kind == "replicas"
-    # Moving one of the two replicas costs nothing for good; one more would be copied to rack c.
-    assert replicas.beyond == Span(24_000.0, 24_000.0)
+    levers = {lever.kind: lever for lever in evaluate(usage, report, Price()).levers}
+    # Three groups get one member more in a rack that has replicas, for half of what they read.
+    assert levers["members"].beyond == Span(9_000.0, 9_000.0)
+    assert {name: member.rack for name, member in levers["members"].joined.items()} == {"g0": "a", "g1": "a", "g2": "a"}
+    replicas = levers["replicas"]
+    assert replicas.beyond.least == replicas.beyond.most > 0
     assert replicas.groups or replicas.added
     assert set(replicas.copied.values()) == {1}
+    after = [item.across for key, item in replicas.items.items() if key.group in {"g3", "g4"}]
+    assert after == [Span(), Span()]
 
 
 def test_a_lever_that_costs_more_than_it_saves_is_left_out() -> None:
