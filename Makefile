@@ -217,6 +217,10 @@ bench-placement: $(VENV)/dev.stamp ## How even placers are, how much they move, 
 	$(BIN)/python -m benchmarks.placement
 	$(BIN)/python -m benchmarks.audit
 
+.PHONY: bench-flow-logs
+bench-flow-logs: $(VENV)/dev.stamp ## Flow logs in one process, on Spark and beside Spark's SQL; minutes
+	$(BIN)/python -m benchmarks.flow_logs
+
 .PHONY: bench-spark
 bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source beside ours; half an hour
 	$(SPARK40)/bin/python -m benchmarks.spark_racks

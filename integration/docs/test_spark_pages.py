@@ -12,6 +12,7 @@ import pytest
 from integration.docs.conftest import OpenPage
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.flow_logs import FORMATS, flows, hosts, records, write_text
 from tests.helpers.kafka.documented_page import INSTALLED
 from tests.helpers.kafka.spark_harness import create_coordinator, fill, session
 
@@ -66,3 +67,15 @@ def test_tokens(open_page: OpenPage, spark: Any) -> None:
         token, end_s = page.execute(request_token=lambda config: (config, 60))["get"]("t")
         assert token == "t"  # noqa: S105 - no password
         assert end_s > time.time()
+
+
+def test_reading_flow_logs(open_page: OpenPage, spark: Any, tmp_path: Path) -> None:
+    among = hosts(2, 4, ("use1-az1", "use1-az2"))
+    write_text(tmp_path / "logs" / "a.log.gz", records(among, flows(among, 100, 0), 0, FORMATS[2]))
+    names = {'"AWSLogs"': f'"{tmp_path}/logs"', 'Path("flows")': f'Path("{tmp_path}/flows")'}
+    with open_page("docs/how-to/read-flow-logs.md", **names) as page:
+        page.leave(INSTALLED)
+        found = page.execute()
+        assert [*(tmp_path / "flows").iterdir()]
+        rows = page.execute(spark=spark, **found)["rows"]
+        assert rows.count() == found["flows"].num_rows

@@ -12,6 +12,7 @@ import socket
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -48,7 +49,7 @@ SCHEMA = pa.schema(
 # A text without the names of its fields has these.
 _DEFAULT = "version account_id interface_id srcaddr dstaddr srcport dstport protocol packets bytes start end action"
 
-_BLOCK = 1 << 23
+_BLOCK = 1 << 25
 _ROWS = 1 << 18
 READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException)
 
@@ -63,6 +64,7 @@ def packed_address(address: str) -> bytes:
     return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
 
 
+@lru_cache(maxsize=1 << 17)
 def is_address(text: str) -> bool:
     try:
         return bool(packed_address(text))
@@ -162,26 +164,30 @@ def _read_text(file: str, source: BinaryIO) -> Iterator[pa.RecordBatch]:
 
 
 def _parse(file: str, line: int, names: list[str], block: bytes) -> pa.RecordBatch:
-    clean = re.sub(rb" {2,}", b" ", block) if b"  " in block else block
-    if b" \n" in clean or b"\n " in clean or b"\r" in clean or clean.startswith(b" "):
-        clean = re.sub(rb" ?\r?\n ?", b"\n", clean.lstrip(b" "))
-    try:
-        table = pa_csv.read_csv(
-            pa.BufferReader(clean),
-            pa_csv.ReadOptions(use_threads=False, block_size=len(clean) + 1, column_names=names),
-            pa_csv.ParseOptions(delimiter=" ", quote_char=False),
-            pa_csv.ConvertOptions(
-                column_types={each.name: each.type for each in SCHEMA},
-                include_columns=[name for name in SCHEMA.names if name in names],
-                null_values=["-"],
-                strings_can_be_null=True,
-            ),
+    options = pa_csv.ConvertOptions(
+        column_types={each.name: each.type for each in SCHEMA},
+        include_columns=[name for name in SCHEMA.names if name in names],
+        null_values=["-"],
+        strings_can_be_null=True,
+    )
+
+    def parse(text: bytes) -> pa.Table:
+        reading = pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names)
+        return pa_csv.read_csv(
+            pa.BufferReader(text), reading, pa_csv.ParseOptions(delimiter=" ", quote_char=False), options
         )
-    except pa.ArrowException as error:
+
+    try:
+        try:
+            table = parse(block)
+        except pa.ArrowInvalid:
+            # Several spaces in a row, or at an end, are rare, and to look for them takes as long as to parse.
+            table = parse(re.sub(rb" *\r?\n *", b"\n", re.sub(rb" {2,}", b" ", block.lstrip(b" "))))
+    except pa.ArrowInvalid as error:
         raise _malformed(file, line, names, block) or ConfigError(f"{file}: {truncate(str(error))}") from None
     batch = conform(table.combine_chunks().to_batches()[0])
     for index, problem in _problems(batch):
-        # pyarrow leaves out lines without characters.
+        # pyarrow leaves out empty lines.
         lines = [number for number, text in enumerate(block.split(b"\n"), line) if text.strip()]
         raise ConfigError(f"{file}:{lines[index]}: {problem}")
     return batch

@@ -53,6 +53,8 @@ number of those records that are ingress from an address which does not record. 
 
 _ROWS = 1 << 18
 
+Location = tuple[str | None, str | None, bool, bool]
+
 
 @dataclass(frozen=True, slots=True)
 class Recorders:
@@ -90,6 +92,8 @@ class FlowNetwork:
     _clients: Mapping[bytes, str] = field(init=False, repr=False, compare=False)
     # By size of an address and length of the prefix, longest first; a broker is a subnet of its own.
     _zones: Mapping[tuple[int, int], Mapping[int, str]] = field(init=False, repr=False, compare=False)
+    # What is known of an address is computed once, not in each batch.
+    _located: dict[str, Location] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.brokers:
@@ -113,15 +117,19 @@ class FlowNetwork:
         object.__setattr__(self, "_clients", {packed_address(address): who for address, who in self.clients.items()})
         object.__setattr__(self, "_zones", dict(sorted(zones.items(), reverse=True)))
 
-    def locate(self, address: str) -> tuple[str | None, str | None, bool, bool]:
+    def locate(self, address: str) -> Location:
         """Return zone and client of an address, whether it is a broker, and whether it records what it sends."""
+        if address in self._located:
+            return self._located[address]
         packed, zone = packed_address(address), None
         for (bits, length), zones in self._zones.items():
             if bits == len(packed) * 8 and (zone := zones.get(_prefix(packed, length))):
                 break
         who = self._clients.get(packed)
         records = bool(zone or who) if self.recorders is None else address in self.recorders.addresses
-        return zone, who, packed in self._brokers, records
+        if len(self._located) >= _ROWS:
+            self._located.clear()
+        return self._located.setdefault(address, (zone, who, packed in self._brokers, records))
 
 
 def _prefix(packed: bytes, length: int) -> int:

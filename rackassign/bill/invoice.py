@@ -188,7 +188,7 @@ def _batches(file: str) -> Iterator[pa.RecordBatch]:
             columns = _columns(file, pq.read_schema(source).names)
             with pq.ParquetFile(source) as parquet:
                 for batch in parquet.iter_batches(columns=[*columns.values()]):
-                    yield batch.select([*columns.values()]).rename_columns([*columns])
+                    yield pa.RecordBatch.from_arrays([batch[name] for name in columns.values()], [*columns])
             return
         first = io.TextIOWrapper(source, "utf-8-sig", "replace").readline(1 << 16)
     names = next(csv.reader([first.replace("\0", "")]), [])
@@ -201,7 +201,7 @@ def _batches(file: str) -> Iterator[pa.RecordBatch]:
     with open_file(file) as (source, _):
         # Tags may be JSON of several lines.
         for batch in pa_csv.open_csv(source, None, pa_csv.ParseOptions(newlines_in_values=True), options):
-            yield batch.rename_columns([*columns])
+            yield pa.RecordBatch.from_arrays(batch.columns, [*columns])
 
 
 def _columns(file: str, names: list[str]) -> dict[str, str]:

@@ -100,35 +100,34 @@ def flows(among: Sequence[Host], count: int, seed: int, *, hours: int = 3, start
 def records(among: Sequence[Host], of: pa.Table, seed: int, fields: Sequence[str]) -> pa.Table:
     """Return what a log has of flows, in random order: a record of each side that records."""
     columns: dict[str, list[Any]] = {}
-    texts = {
-        name: np.array([getattr(host, name) for host in among]) for name in ("address", "interface", "zone", "records")
-    }
+    texts = {name: pa.array([getattr(host, name) for host in among]) for name in ("address", "interface", "zone")}
+    recording = pa.array([host.records for host in among])
     for side, direction in (("source", "egress"), ("target", "ingress")):
-        rows = of.filter(pa.array(texts["records"][of[side].to_numpy()]))
-        source, target, own = (rows[name].to_numpy() for name in ("source", "target", side))
-        count = rows.num_rows
+        rows = of.filter(recording.take(of[side].combine_chunks())).combine_chunks()
+        source, target, own = (rows[name].combine_chunks() for name in ("source", "target", side))
         known = {
             "version": 2,
             "account-id": "123456789012",
-            "interface-id": texts["interface"][own],
-            "srcaddr": texts["address"][source],
-            "dstaddr": texts["address"][target],
-            **{name: rows[name].to_numpy() for name in ("srcport", "dstport", "packets", "bytes", "start")},
+            "interface-id": texts["interface"].take(own),
+            "srcaddr": texts["address"].take(source),
+            "dstaddr": texts["address"].take(target),
+            **{name: rows[name].combine_chunks() for name in ("srcport", "dstport", "packets", "bytes", "start")},
             "protocol": 6,
-            "end": rows["start"].to_numpy() + 59,
+            "end": pc.add(rows["start"].combine_chunks(), 59),
             "action": "ACCEPT",
             "log-status": "OK",
             "vpc-id": "vpc-0a1b2c3d",
-            "pkt-srcaddr": texts["address"][source],
-            "pkt-dstaddr": texts["address"][target],
-            "az-id": texts["zone"][own],
+            "pkt-srcaddr": texts["address"].take(source),
+            "pkt-dstaddr": texts["address"].take(target),
+            "az-id": texts["zone"].take(own),
             "flow-direction": direction,
             "traffic-path": 1 if side == "source" else None,
         }
         for name in fields:
             value = known.get(name)
-            many = value if isinstance(value, np.ndarray) else [value] * count
-            columns.setdefault(name, []).append(pa.array(many, pa.int64() if name in _NUMBERS else pa.string()))
+            if not isinstance(value, pa.Array):
+                value = pa.repeat(pa.scalar(value, pa.int64() if name in _NUMBERS else pa.string()), rows.num_rows)
+            columns.setdefault(name, []).append(value)
     table = pa.table({name: pa.chunked_array(parts) for name, parts in columns.items()})
     return table.take(np.random.default_rng(seed).permutation(table.num_rows))
 
@@ -143,7 +142,7 @@ def write_text(file: Path, table: pa.Table, *, header: bool = True, gap: str = "
     if header:
         content = " ".join(table.column_names).encode() + b"\n" + content
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gzip.compress(content, 6) if file.suffix == ".gz" else content)
+    file.write_bytes(gzip.compress(content, 1) if file.suffix == ".gz" else content)
 
 
 def write_parquet(file: Path, table: pa.Table) -> None:
