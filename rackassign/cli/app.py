@@ -45,6 +45,9 @@ _COMMANDS: Mapping[str, _Command] = {
         "inspect", "Report cross-rack reads of consumer groups, their cost and the changes that gain most."
     ),
     "plan": _Command("plan", "Compute the assignment of a consumer group offline."),
+    "scale": _Command(
+        "scale", "Compute how many members of a group in each rack read most partitions locally, and which are useful."
+    ),
     "simulate-placement": _Command("placement", "Simulate the placement of a layout's replicas and print its metrics."),
     "snapshot": _Command("snapshot", "Export live consumer groups as scenarios for `rackassign plan`."),
     "spark-doctor": _Command("spark_doctor", "Report the racks of executors and the local share to expect."),

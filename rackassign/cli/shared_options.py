@@ -44,9 +44,9 @@ def read_text(file: str, *, dash: bool = False) -> str:
         raise ConfigError(f"{'standard input' if piped else file} is not UTF-8") from None
 
 
-def read_json(file: str, read: Callable[[Any], T]) -> T:
+def read_json(file: str, read: Callable[[Any], T], *, dash: bool = False) -> T:
     """Return what a file of JSON means."""
-    text = read_text(file)
+    text = read_text(file, dash=dash)
     try:
         return read(scenario.parse(text))
     except InputError as error:

@@ -224,7 +224,8 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> Group
     best = [*plans.values()][-1]
     settled, settled_plan = judge.with_settings(owned), judge.plan_with_settings(best)
     by_mode = {
-        mode: count_locality(partition_reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES
+        mode: count_locality(partition_reads(group, owned, counting_replicas(group.topology, mode)))
+        for mode in LOCALITY_MODES
     }
     covered = in_each_rack(now, cluster.in_sync_replicas(group.topology))
     return GroupAnalysis(
@@ -258,8 +259,8 @@ def _unassigned(group: Group) -> int:
     return sum((topic, p) not in had for topic in wanted for p in range(len(group.topology.topics.get(topic, ()))))
 
 
-def _only(topology: Topology, mode: LocalityMode) -> Topology:
-    """Return the topology with only the leaders, or unchanged, depending on the mode."""
+def counting_replicas(topology: Topology, mode: LocalityMode) -> Topology:
+    """Return the topology with only the replicas that count in this mode: all, or the leaders."""
     if mode == "any-replica":
         return topology
     return replace(

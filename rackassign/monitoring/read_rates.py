@@ -68,6 +68,8 @@ class ReadRates:
         by_commits: Partitions whose rate is computed from committed offsets; of all others it is what is written.
         not_committed: Whether the group lags, and committed nothing at all between the samples.
         written_s: Bytes per second that are written to all of these partitions, as far as it is known.
+        lag_growth: Records by which the lag has grown between the samples, of partitions that are read and of which the
+            group does not keep up; less than 0 if it catches up.
     """
 
     bytes_s: Mapping[TopicPartition, float] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class ReadRates:
     by_commits: frozenset[TopicPartition] = frozenset()
     not_committed: bool = False
     written_s: float = 0.0
+    lag_growth: int = 0
 
     @property
     def measured_by(self) -> MeasuredBy | None:
@@ -107,6 +110,7 @@ def read_rates(
     """Compute what a group reads."""
     bytes_s, bytes_read, lag, by_commits = {}, {}, {}, set()
     idle = active = False
+    growth = 0
     committed = commits[-1].offsets if commits else {}
     moves = {tp: _moves(tp, before.logs[tp], commits) for tp in tps if tp in before.logs and tp in after.logs}
     reading_on = any(
@@ -140,8 +144,10 @@ def read_rates(
         by_commits.add(tp)
         bytes_s[tp], bytes_read[tp] = progress.records_s * progress.size, progress.records * progress.size
         idle = idle or records_s > 0
+        # More members do not help a partition on which its reader is stuck.
+        growth += progress.lag - progress.lag_before if progress.records else 0
     written_s = sum(written.bytes_s.get(tp, 0.0) for tp in tps)
-    return ReadRates(bytes_s, bytes_read, lag, frozenset(by_commits), idle and not active, written_s)
+    return ReadRates(bytes_s, bytes_read, lag, frozenset(by_commits), idle and not active, written_s, growth)
 
 
 class _Progress(NamedTuple):

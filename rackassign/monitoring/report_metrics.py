@@ -1,6 +1,7 @@
 """Prometheus metrics of reports, by group, and the HTTP server of the exporter: metrics, health and readiness.
 
-Rebalances of groups are counted between reports, for a rate: how calm a group is.
+Rebalances of groups are counted between reports, for a rate: how calm a group is. Wanted members are for what scales
+the group.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from socketserver import ThreadingMixIn
 from typing import Any, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from rackassign.errors import MissingExtraError
+from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.model import Partitions
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
@@ -26,6 +27,7 @@ from rackassign.monitoring.live_groups import GroupDescription
 from rackassign.monitoring.pool import PARTITIONS, READ_BYTES, RackPair, rack_label, read_by_labels
 from rackassign.monitoring.prometheus import samples_of
 from rackassign.monitoring.report import Price, hidden_topics
+from rackassign.monitoring.scaling import ReplicaRacks, step_up
 from rackassign.monitoring.traffic import traffic_matrix
 
 try:
@@ -68,6 +70,7 @@ class ReportMetrics(Collector):
         self._failed = 0
         self._read: dict[tuple[str, RackPair], float] = {}
         self._rebalances = RebalanceCounter()
+        self._wanted = WantedMembers()
 
     def take(self, survey: ClusterReport) -> None:
         """Store a report."""
@@ -85,6 +88,7 @@ class ReportMetrics(Collector):
             self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
             self._drop_former_racks(survey)
             self._rebalances.take((i.snapshot.live for i in survey.inspections), frozenset(odd))
+            self._wanted.take(survey, frozenset(odd))
             for inspected in survey.inspections:
                 # Bytes, and not rates times seconds: the time between the samples differs between brokers.
                 for pair, size in traffic_matrix(inspected.now, inspected.rates.bytes_read).pairs.items():
@@ -135,7 +139,7 @@ class ReportMetrics(Collector):
         """Yield the metrics of the last report; called from the server's thread."""
         with self._lock:
             last, failed, read, succeeded_at = self._last, self._failed, dict(self._read), self._succeeded_at
-            rebalances = self._rebalances.totals()
+            rebalances, wanted = self._rebalances.totals(), self._wanted.by_rack()
             if self._overdue():
                 last = None
         yield GaugeMetricFamily(
@@ -159,6 +163,12 @@ class ReportMetrics(Collector):
         )
         yield samples_of(READ_BYTES, read_by_labels(read))
         yield from group_metrics(last, rebalances, self._price)
+        members = _gauge(
+            "wanted_members", "Members that the group should have in the rack, see `rackassign scale`.", "rack"
+        )
+        for labels, count in wanted.items():
+            members.add_metric(labels, count)
+        yield members
         problems = sum(odd.unseen for odd in last.skipped) + len(last.measured.problems)
         problems += len({topic for inspected in last.inspections for topic in hidden_topics(inspected)})
         yield GaugeMetricFamily("rackassign_survey_problems", "What the last survey could not see.", value=problems)
@@ -386,3 +396,48 @@ def _between(before: _Seen, now: _Seen) -> int:
         # No generations are sent, or the group was empty in between and its generations began again.
         return int(changed)
     return max(now.generation - before.generation, int(changed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    members: int
+    # Members at the last report.
+    seen: int
+    racks: ReplicaRacks
+    by_rack: Mapping[str, int]
+
+
+class WantedMembers:
+    """The members that groups should have in each rack, from one report to the next, for what starts and stops them.
+
+    They are as many as the group had at the first report, and with each report over which its lag has grown although
+    all of them were there, as many as the next step up has. So they do not change while members start, stop or are
+    replaced, and they never fall: whether fewer would keep up is not known. A group without members is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Wanted] = {}
+
+    def take(self, survey: ClusterReport, hidden: frozenset[str]) -> None:
+        """Take a report."""
+        # `hidden`: names of groups that exist and could not be described now.
+        before, self._groups = self._groups, {name: self._groups[name] for name in hidden & self._groups.keys()}
+        for found in survey.inspections:
+            live, group = found.snapshot.live, found.snapshot.without_foreign_racks().group
+            try:
+                racks = ReplicaRacks.of(group, "any-replica" if live.kind == "consumer" else survey.cluster.mode)
+            except ConfigError:
+                continue
+            seen, old = len(group.members), before.get(live.name)
+            members = seen if old is None else old.members
+            if old is not None and found.rates.lag_growth > 0 and min(old.seen, seen) >= members:
+                members = step_up(racks.partitions, max(members, seen)) or members
+            if old is not None and (old.members, old.racks) == (members, racks):
+                by_rack = old.by_rack
+            else:
+                by_rack = racks.distribute(members, Counter(m.rack for m in group.members if m.rack is not None))
+            self._groups[live.name] = _Wanted(members, seen, racks, by_rack)
+
+    def by_rack(self) -> dict[tuple[str, str], int]:
+        """Return the members by group and rack."""
+        return {(name, rack): n for name, wanted in self._groups.items() for rack, n in wanted.by_rack.items()}

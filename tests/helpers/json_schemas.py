@@ -28,6 +28,7 @@ OF_COMMAND = {
     "reassign plan": "reassign-plan",
     "reassign rollback": "reassign-apply",
     "reassign status": "reassign-status",
+    "scale": "scale",
     "simulate-placement": "simulate-placement",
     "snapshot": "scenario",
     "spark-doctor": "spark-doctor",

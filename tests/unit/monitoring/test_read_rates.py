@@ -62,6 +62,13 @@ def test_a_group_that_lags_reads_what_it_commits() -> None:
     assert not found.not_committed
 
 
+def test_the_lag_grows_of_a_group_that_reads_less_than_is_written_and_is_not_merely_stuck() -> None:
+    assert rates((100_000, 110_000), [(0.0, 500), (5.0, 525), (10.0, 550)]).lag_growth == 9_950
+    assert rates((100_000, 101_000), [(0.0, 500), (5.0, 2_525), (10.0, 5_550)]).lag_growth == -4_050
+    assert rates((100_000, 110_000), [(0.0, 500), (5.0, 500), (10.0, 500)]).lag_growth == 0
+    assert rates((10_000, 20_000), [(0.0, 9_990), (10.0, 19_000)]).lag_growth == 0
+
+
 def test_a_group_that_has_just_begun_to_lag_reads_what_it_commits() -> None:
     # It has run for 12 s, so it is behind by less than groups that commit seldom are.
     found = rates((12_000, 22_000), [(0.0, 60), (10.0, 110)])

@@ -340,6 +340,64 @@ def test_a_hidden_group_goes_on_and_a_deleted_one_begins_again() -> None:
     assert counter.totals() == {seen.name: 0}
 
 
+EACH = cluster({"t": [[at % 3 + 1] for at in range(18)]})
+"""A topic of 18 partitions without copies, a third of them in each rack."""
+
+
+def wanted(metrics: ReportMetrics, counts: str, growth: int = 0, name: str = "g") -> str:
+    """Report a group whose members are in these racks, and return the racks of the wanted ones."""
+    live = group(*(member(f"m{at}", rack, {}, "t") for at, rack in enumerate(counts)), name=name)
+    found = inspected(live, EACH, ReadRates(lag_growth=growth))
+    metrics.take(ClusterReport(EACH, (found,), (), Throughput()))
+    gauges = {
+        dict(labels)["rack"]: n for (gauge, labels), n in scraped(metrics).items() if gauge.endswith("wanted_members")
+    }
+    return "".join(rack * int(count) for rack, count in gauges.items())
+
+
+def test_wanted_members_are_even_and_change_at_a_step_alone() -> None:
+    metrics = ReportMetrics(Price())
+    assert wanted(metrics, "aaaaa") == "aabbc"
+    # Members that stop, start, or are replaced change nothing, nor does lag while not all of them are there.
+    for racks in ("aabb", "", "aabbcc", "aabb"):
+        assert wanted(metrics, racks or "a", 5) == "aabbc"
+    # All are there, but were not all the time.
+    assert wanted(metrics, "aabbc", 5) == "aabbc"
+    assert wanted(metrics, "aabbc", -5) == "aabbc"
+    # Five read 4 partitions at most, and six read 3; next are nine, who read 2.
+    assert wanted(metrics, "aabbc", 5) == "aabbcc"
+    assert wanted(metrics, "aabbc", 5) == "aabbcc"
+    assert wanted(metrics, "aabbcc", 5) == "aabbcc"
+    assert wanted(metrics, "aabbcc", 5) == "aaabbbccc"
+    # A group that could not be described goes on; one without members begins again.
+    metrics.take(ClusterReport(EACH, (), (SkippedGroup("g", "in a rebalance"),), Throughput()))
+    assert wanted(metrics, "ab") == "aaabbbccc"
+    assert wanted(metrics, "") == ""
+    assert wanted(metrics, "ab") == "ab"
+
+
+def test_what_scales_to_the_wanted_members_ends_and_does_not_go_back() -> None:
+    metrics, racks, seen = ReportMetrics(Price()), "a", list[str]()
+    # A member reads 2.5 partitions as fast as they are written.
+    for _ in range(20):
+        busy = 2.5 * len(racks) < 18
+        racks = wanted(metrics, racks, 100 if busy else -100)
+        seen.append(racks)
+    assert list(dict.fromkeys(seen)) == ["a", "ab", "abc", "aabc", "aabbc", "aabbcc", "aaabbbccc"]
+    assert len(seen[-1]) * 2.5 >= 18
+    # More than a member for each partition are never wanted, however much a group lags.
+    for _ in range(9):
+        racks = wanted(metrics, racks, 100)
+    assert len(racks) == 18
+
+
+def test_a_group_that_cannot_be_scaled_has_no_wanted_members() -> None:
+    metrics = ReportMetrics(Price())
+    odd = group(member("m", "a", {"t": [0]}), member("n", "b", {}, "t", "u"))
+    metrics.take(ClusterReport(EACH, (inspected(odd, EACH),), (), Throughput()))
+    assert not [name for name, _ in scraped(metrics) if name == "rackassign_wanted_members"]
+
+
 SCHEMA = schema("inspection")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
