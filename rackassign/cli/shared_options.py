@@ -161,6 +161,7 @@ CloudOption = Annotated[
     typer.Option("--cloud", help="Use the list price of a cloud instead: aws, msk, gcp or azure.", show_default=False),
 ]
 _LONGEST_S = 86_400
+_WHOLE = 100
 
 Interval = Annotated[float, typer.Option(min=0, help="Seconds over which produced bytes are measured; 0 disables it.")]
 
@@ -187,6 +188,20 @@ def check_interval(seconds: float, option: str = "interval") -> None:
     # Not a number is no such number either.
     if not seconds <= _LONGEST_S:
         raise ConfigError(f"{option}: expected seconds, at most {_LONGEST_S} (a day), got {seconds:g}")
+
+
+def read_share(text: str, option: str) -> float:
+    """Return a share, 0 to 1, of a text like 95% or 95."""
+    number = text.removesuffix("%")
+    try:
+        percent = float(number)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= _WHOLE:
+        raise ConfigError(f"{option}: expected a percentage like 95%, got {text!r}")
+    if 0 < percent <= 1 and number == text:
+        raise ConfigError(f"{option}: {text} is ambiguous: give {percent * _WHOLE:g}% or {percent:g}%")
+    return percent / _WHOLE
 
 
 def sort_key(text: str) -> SortKey:

@@ -125,8 +125,13 @@ def plan_reassignment(
         # After leaders: where brokers send readers to leaders, other leaders would take the gain away.
         after = after.with_lists(move_replicas_to_readers(after, near, before, rules))
     complete = {tp: row for tp, row in before.items() if tp not in waiting}
-    elected, skews, more = _led_near_producers(state, rules, complete, after, clients=clients, near=near)
-    after = after.with_lists(elected)
+    while True:
+        elected, skews, more = _led_near_producers(state, rules, complete, after, clients=clients, near=near)
+        earlier, after = after, after.with_lists(elected)
+        # With other replicas the group is assigned otherwise, so other leaders may leave it as local as it is, and a
+        # second plan would take them. Fewer bytes, or as many with fewer copies, come with each turn, so this ends.
+        if near is None or after == earlier:
+            break
     moves, copies = _moves(state, layout, after, before, elected), moved(layout, after)
     # Copies for readers and producers alone are added to the fewest of the placement.
     added = max(0, copies - moved(layout, layout.with_lists(spread.lists)))

@@ -28,6 +28,7 @@ from rackassign.cli.shared_options import (
     Sort,
     check_interval,
     read_rack_map,
+    read_share,
     sort_key,
     wanted_groups,
     warnings,
@@ -122,7 +123,7 @@ def inspect(
 ) -> int:
     """Report cross-rack reads of consumer groups, their cost and the changes that gain most."""
     check_output(output, "table", "json")
-    least = _share(fail_under)
+    least = None if fail_under is None else read_share(fail_under, "fail-under")
     check_interval(interval)
     if producers and not interval:
         raise ConfigError("producers: what they write must be measured, so --interval cannot be 0")
@@ -223,22 +224,6 @@ def _shortfall(inspected: GroupAnalysis, least: str) -> str:
     if unknown:
         line += f", and of {format_percent(unknown, counts.total)} it is unknown"
     return f"{line}; --fail-under is {least.removesuffix('%')} %"
-
-
-def _share(text: str | None) -> float | None:
-    """Return a share, 0 to 1, of a text like 95% or 95; None for none."""
-    if text is None:
-        return None
-    number = text.removesuffix("%")
-    try:
-        percent = float(number)
-    except ValueError:
-        percent = -1.0
-    if not 0 <= percent <= _WHOLE:
-        raise ConfigError(f"fail-under: expected a percentage like 95%, got {text!r}")
-    if 0 < percent <= 1 and number == text:
-        raise ConfigError(f"fail-under: {text} is ambiguous: give {percent * _WHOLE:g}% or {percent:g}%")
-    return percent / _WHOLE
 
 
 _MOST_ACTIONS = 10

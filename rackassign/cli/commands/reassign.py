@@ -36,6 +36,7 @@ from rackassign.cli.shared_options import (
     StateFile,
     Topics,
     read_json,
+    read_share,
 )
 from rackassign.cli.terminal import (
     Output,
@@ -47,10 +48,11 @@ from rackassign.cli.terminal import (
     stop_requested,
     warn,
 )
-from rackassign.errors import ConfigError
-from rackassign.monitoring.report import Price, selector_warnings
+from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.monitoring.report import Price, format_bytes, format_percent, selector_warnings
 from rackassign.monitoring.written_bytes import WrittenBytes, read_written_bytes
 from rackassign.placement import PlacementConstraints, state_file
+from rackassign.placement.leader_traffic import CrossRackBytes
 from rackassign.reassignment import ExecutionLimits, ReassignmentRequest, journal, operations
 from rackassign.reassignment.journal import read_reassignment, write_reassignment
 from rackassign.reassignment.operations import (
@@ -565,13 +567,20 @@ def balance_leaders(
     price_per_gb: PriceOption = None,
     cloud: CloudOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without changing anything.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Change nothing; exit 1 if --near-producers could save more than --tolerance."),
+    ] = False,
+    tolerance: Annotated[
+        str, typer.Option(help="Share of the written bytes that may cross racks needlessly, with --check.")
+    ] = "1%",
     plan: Annotated[
         str, typer.Option("--plan-file", help="File for the original replica lists, for `reassign rollback`.")
     ] = LEADERS_PLAN,
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Balance partition leaders without copying data. Exit 1: some leaders could not be elected."""
+    """Balance partition leaders without copying data. Exit 1: some leaders could not be elected, or are to be."""
     check_output(output, "table", "json")
 
     if balance_by not in LEADER_GOALS:
@@ -580,6 +589,9 @@ def balance_leaders(
         raise ConfigError("--near-producers cannot be combined with --balance-by: --max-skew bounds leaders by broker")
     if near_group and not near_producers:
         raise ConfigError("--near-group counts the bytes of --near-producers; it needs that option")
+    if check and not near_producers:
+        raise ConfigError("--check compares the bytes of --near-producers; it needs that option")
+    dry_run, most = dry_run or check, read_share(tolerance, "tolerance")
     file, written = Path(plan), _read_producers(near_producers, max_skew)
     price = Price.from_options(price_per_gb, cloud)
     if not dry_run:
@@ -604,6 +616,8 @@ def balance_leaders(
                         stop=stop,
                     )
                 stopped = stop()
+    if check:
+        return _check_saving(prepared, most, price, output)
     if output == "json":
         result = {} if outcome is None else outcome_as_json(outcome)
         sys.stdout.write(
@@ -625,3 +639,21 @@ def balance_leaders(
     if stopped:
         return ExitCode.INTERRUPTED
     return ExitCode.NO if outcome is not None and (outcome.failed or outcome.leader_not_elected) else ExitCode.DONE
+
+
+def _check_saving(prepared: PreparedReassignment, most: float, price: Price, output: str) -> int:
+    """Print what other leaders would save, and return whether that is more than a share of the written bytes."""
+    total = sum(prepared.predicted().values(), CrossRackBytes())
+    if not total.written:
+        raise KafkaUnavailableError("near-producers: the metrics count no bytes of these topics, so there is no answer")
+    saved = max(0, total.now + total.read_now - total.after - total.read_after)
+    if output == "json":
+        written = {**planned_as_json(prepared.planned), **prediction_as_json(prepared, price)}
+        sys.stdout.write(json.dumps(written) + "\n")
+    else:
+        plain_console().print(
+            f"other leaders would save {format_bytes(saved)} across racks, {format_percent(saved, total.written)} of"
+            f" {format_bytes(total.written)} that were written; --tolerance is {format_percent(most, 1)}",
+            soft_wrap=True,
+        )
+    return ExitCode.NO if saved > most * total.written else ExitCode.DONE

@@ -6,13 +6,17 @@ import io
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from rackassign.admin.describe import DescribedTopic
+from rackassign.cli.app import run
+from rackassign.cli.commands import reassign
 from rackassign.cli.layouts import prediction_as_json, show_prediction, show_prepared
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition, TopicPartition
@@ -246,22 +250,24 @@ def test_no_leaders_and_no_new_replicas_have_fewer_bytes_across_racks_and_a_seco
 
 
 @pytest.mark.parametrize("selector", ["", SELECTOR])
-@pytest.mark.parametrize("seed", seeds(10, 100))
+@pytest.mark.parametrize("seed", seeds(20, 300))
 def test_readers_lose_nothing_to_producers_and_a_second_plan_moves_nothing(seed: int, selector: str) -> None:
     rng = random.Random(seed)
     count = rng.randint(6, 20)
-    rows = [rng.sample(range(1, 7), rng.choice([2, 2, 3])) for _ in range(count)]
+    rows = [rng.sample(range(1, 7), rng.choice([1, 2, 2, 3, 4])) for _ in range(count)]
     written: Written = [{rack: rng.randint(1, 100) for rack in "abc"} for _ in rows]
-    owned = {rack: tuple(n for n in range(count) if n % 3 == at) for at, rack in enumerate("abc")}
-    members = [member(f"m{rack}", rack, {"t": owned[rack]}, "t") for rack in "abc"]
+    # Members in all racks, or in some, twice in one, and of unknown rack.
+    homes = rng.choice(["abc", "ab", "aac", "aab", "cab", ["b", None], ["a", None, "c"], ["b", "c", "c", None, "a"]])
+    owned = [tuple(range(at, count, len(homes))) for at in range(len(homes))]
+    members = [member(f"m{at}", rack, {"t": owned[at]}, "t") for at, rack in enumerate(homes)]
 
     def planned(lists: Rows, **more: Any) -> tuple[ReassignmentPlan, GroupLocality]:
         near = near_of(lists, *members, selector=selector)
         return moved(state(lists), written, near, **more), near
 
-    alone = plan_reassignment(
-        state(rows), ReassignmentRequest(group="g"), PlacementState(), None, near_of(rows, *members, selector=selector)
-    )
+    near = near_of(rows, *members, selector=selector)
+    coverage = near.members_per_rack(["t"])
+    alone = plan_reassignment(state(rows), ReassignmentRequest(group="g"), PlacementState(), coverage, near)
     found, near = planned(rows, max_skew=2)
 
     assert near.local_partitions(found.after) >= near.local_partitions(alone.after)
@@ -339,6 +345,65 @@ def test_a_reader_that_is_sent_to_the_leader_counts_as_much_as_all_writers() -> 
             "read_now": 0 if selector else 18,
             "read_after": 0 if selector else 9,
         }
+
+
+@pytest.mark.parametrize("seed", seeds(5, 50))
+def test_leaders_that_a_restart_of_a_broker_has_moved_are_put_back(seed: int) -> None:
+    rng = random.Random(seed)
+    rows = [rng.sample(range(1, 7), 3) for _ in range(24)]
+    written: Written = [{rack: rng.randint(1, 100) for rack in "abc"} for _ in rows]
+    near_layout = balanced(state(rows), written).after
+    lists = near_layout.topics["t"]
+    near, gone = state(lists), rng.randint(1, 6)
+    partitions = tuple(
+        replace(partition, leader=partition.replicas[1]) if partition.leader == gone else partition
+        for partition in near.topics["t"].partitions
+    )
+
+    found = balanced(replace(near, topics={"t": replace(near.topics["t"], partitions=partitions)}), written)
+
+    # With the bounds of what each broker leads for the moment, they may be better than they were.
+    assert crossing(found.after, written) <= crossing(near_layout, written)
+    assert {tp for tp, row in enumerate(lists) if row[0] == gone} <= {tp.partition for tp in found.moves}
+    assert balanced(state(found.after.topics["t"]), written).moves == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "written", "code", "line"),
+    [
+        ((), [{"b": 100}, {"a": 9900}], 0, "other leaders would save 100 B across racks, 1.0 % of 10 kB that were"),
+        ((), [{"b": 101}, {"a": 9899}], 1, "other leaders would save 101 B across racks, 1.0 % of 10 kB that were"),
+        (("--tolerance", "5%"), [{"b": 101}, {"a": 9899}], 0, "written; --tolerance is 5.0 %"),
+        ((), [{"a": 7}, {"a": 7}], 0, "other leaders would save 0 B across racks, 0.0 % of 14 B that were written;"),
+        ((), [{}, {}], 3, "near-producers: the metrics count no bytes of these topics, so there is no answer"),
+        (("--tolerance", "0.5"), [{"b": 1}, {}], 2, "tolerance: 0.5 is ambiguous: give 50% or 0.5%"),
+    ],
+)
+def test_a_check_moves_nothing_and_answers_with_one_line(
+    words: tuple[str, ...],
+    written: Written,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen = state([[1, 3], [1, 3]], brokers=(BROKERS[0], BROKERS[2]))
+
+    def ready(*_: object, max_skew: int, **__: object) -> PreparedReassignment:
+        traffic = LeaderTraffic.of(metrics(written), seen, max_skew=max_skew)
+        return prepared(seen, plan_leader_balance(seen, PlacementConstraints(), None, traffic), traffic)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reassign, "admin_client", lambda *_: nullcontext())
+    monkeypatch.setattr(reassign, "read_written_bytes", lambda _: metrics(written))
+    monkeypatch.setattr(reassign, "prepare_leaders", ready)
+    command = ("balance-leaders", "--bootstrap-server", "k:9092", "--near-producers", "m", "--max-skew", "9", "--check")
+    assert run([*command, *words]) == code
+    out, err = capsys.readouterr()
+    assert line in out + err
+    assert (out + err).count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_readers_who_are_local_stay_local() -> None:
