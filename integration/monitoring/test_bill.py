@@ -112,7 +112,8 @@ class Rig:
         """Run a command as the bill has printed it."""
         words = printed.split()
         assert words[0] == "rackassign"
-        done = subprocess.run([sys.executable, "-m", *words, *more], capture_output=True, check=False, text=True)
+        command = [sys.executable, "-m", *words, *more]
+        done = subprocess.run(command, capture_output=True, check=False, cwd=self.folder, text=True)
         assert done.returncode == 0, done.stderr
 
     def look(self) -> Look:
@@ -217,7 +218,7 @@ def test_lines_are_those_of_the_kernel_and_levers_reach_what_they_promise(rig: R
 
     plan = str(rig.folder / "plan.json")
     rig.run(levers["replicas"]["what"].partition(", then")[0], "--plan-file", plan)
-    rackassign("reassign apply", rig.cluster.bootstrap, "--plan-file", plan)
+    rackassign("reassign apply", rig.cluster.bootstrap, "--plan-file", plan, home=rig.folder)
     wait_until(rig.reads_locally, "consumers that have found the replicas in their racks", timeout_s=300)
     found, counted = rig.bill()
     check(amounts(found), amounts(bill, "replicas"), 0.05)

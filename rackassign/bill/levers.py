@@ -133,7 +133,11 @@ class _Evaluator:
         levers: list[Lever] = []
         for kind in LEVERS:
             alone = self._change(kind, Setting(), now)
-            change = self._change(kind, setting, items)
+            if kind == "leaders":
+                # No lever before it moves a leader or a replica.
+                change = replace(alone, setting=replace(setting, partitions=alone.setting.partitions))
+            else:
+                change = self._change(kind, setting, items)
             after = self.usage.items(change.setting)
             beyond = self._billed(items).less(self._billed(after))
             if beyond.most <= 0 or beyond.least < 0:
@@ -179,7 +183,8 @@ class _Evaluator:
             joining = self._joining(name, changed, left[name])
             if joining is not None:
                 changed, joined[name] = joining
-        saved = {name: span.less(_by_group(self.usage.items(changed))[name]).most for name, span in before.items()}
+        then = _by_group(self.usage.items(changed))
+        saved = {name: span.less(then[name]).most for name, span in before.items()}
         found = (group for group in self.report.inspections if saved.get(group.snapshot.live.name, 0.0) > 0)
         groups = sorted(found, key=lambda g: (-saved[g.snapshot.live.name], g.snapshot.live.name))
         return _Change(changed, tuple(groups), joined=joined)

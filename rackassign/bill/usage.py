@@ -191,7 +191,9 @@ class Usage:
         by_topic: dict[str, list[PartitionRead]] = {}
         for read in reads:
             by_topic.setdefault(read.tp.topic, []).append(read)
-        rates = {tp: rate * self.read_factors.get(tp.topic, 1.0) for tp, rate in group.rates.bytes_s.items()}
+        rates = group.rates.bytes_s
+        if self.read_factors:
+            rates = {tp: rate * self.read_factors.get(tp.topic, 1.0) for tp, rate in rates.items()}
         return {
             ItemKey("consuming", topic, group.snapshot.live.name): Item.of(
                 traffic_matrix(of_topic, rates),

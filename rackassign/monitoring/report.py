@@ -303,7 +303,10 @@ def describe_uncounted(survey: ClusterReport, price: Price) -> str:
 
     Followers are in sync in the long run, so replication is what is written times the followers in other racks.
     """
-    start = "Only what consumers read is counted. Producers and replication cross racks, too, and often more"
+    start = (
+        "Only what consumers read is counted. Producers and replication cross racks, too, and often more (`rackassign"
+        " bill` has all of it)"
+    )
     topology = survey.cluster.topology
     # Topics of groups that have ended since are measured, and not described any more.
     written = {

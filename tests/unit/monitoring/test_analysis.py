@@ -438,6 +438,7 @@ def test_what_is_not_counted_is_named() -> None:
     there = cluster(THREE_ZONES)
     seen = surveyed(inspected(HOME, there, EVEN), there=there)
     start = "Only what consumers read is counted. Producers and replication cross racks, too, and often more"
+    start += " (`rackassign bill` has all of it)"
     written = "3 kB/s are written to the topics of this report, which are 6 kB/s of replication across racks"
     assert describe_uncounted(seen, Price()) == f"{start}: {written} (0.32 USD a month)."
     # A group without members has committed offsets of a topic that is measured and not described.
