@@ -51,7 +51,12 @@ def start(rack: str, bootstrap: str, options: dict[str, Any], over: threading.Ev
     reading: list[threading.Thread] = []
     for group, topic, near, aware in options["consume"]:
         config = {**common, "group_id": group, "client_id": f"{group}-{rack}", "auto_commit_interval_ms": 1000}
-        config |= {"auto_offset_reset": "latest", "fetch_min_bytes": 200_000, "client_rack": rack if near else ""}
+        config |= {
+            "auto_offset_reset": "latest",
+            "fetch_min_bytes": 200_000,
+            "metadata_max_age_ms": 5000,
+            "client_rack": rack if near else "",
+        }
         made = RackAwareConsumer(topic, **{**config, "client_rack": rack}) if aware else KafkaConsumer(topic, **config)
         reading.append(threading.Thread(target=consume, args=(made, over), daemon=True))
         reading[-1].start()
