@@ -21,11 +21,14 @@ import trustme
 import yaml
 
 from examples.kubernetes import consumer
+from rackassign.cli.app import run
+from rackassign.cli.commands import reassign
+from rackassign.errors import KafkaUnavailableError
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import Options, plan_sticky
 
 FOLDER = Path(__file__).parents[3] / "examples" / "kubernetes"
-OF_THE_OPERATOR = {"ServiceMonitor", "PodMonitor"}
+OF_OPERATORS = {"ServiceMonitor", "PodMonitor", "ScaledObject"}
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -44,8 +47,8 @@ def workload(name: str) -> Any:
 
 @pytest.mark.parametrize("version", ["1.28", "1.35", "1.37"])
 def test_all_kinds_of_kubernetes_satisfy_its_schema(version: str) -> None:
-    checked = [each for each in documents(*manifests()) if each["kind"] not in OF_THE_OPERATOR]
-    assert len(checked) == 9
+    checked = [each for each in documents(*manifests()) if each["kind"] not in OF_OPERATORS]
+    assert len(checked) == 13
     for each in checked:
         kubernetes_validate.validate(each, version, strict=True)
 
@@ -57,9 +60,10 @@ def test_an_unknown_field_does_not() -> None:
         kubernetes_validate.validate(wrong, "1.35", strict=True)
 
 
-def test_kustomize_lists_files_that_exist_and_one_of_the_two_consumers() -> None:
+def test_kustomize_lists_files_that_exist_and_one_of_the_consumers() -> None:
     (settings,) = documents("kustomization.yaml")
-    assert set(settings["resources"]) == {*manifests()} - {"consumer-with-init-container.yaml"}
+    others = {"consumer-with-init-container.yaml", "consumer-per-zone.yaml", "leaders.yaml"}
+    assert set(settings["resources"]) == {*manifests()} - others
     assert [each["name"] for each in settings["images"]] == ["rackassign-app"]
 
 
@@ -73,6 +77,45 @@ def test_both_consumers_are_equal_but_for_where_the_zone_comes_from() -> None:
     assert zones[0]["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.labels['{ZONE}']"
     assert zones[1] == {"name": "RACKASSIGN_RACK_FILE", "value": "/zone/rack"}
     assert label == container
+
+
+def test_the_consumers_of_each_zone_are_those_of_one_deployment_with_a_scaler_for_that_zone() -> None:
+    one, *parts = documents("consumer.yaml", "consumer-per-zone.yaml")
+    (container,) = one["spec"]["template"]["spec"]["containers"]
+    deployments, scalers = parts[::2], parts[1::2]
+    for deployment, scaler in zip(deployments, scalers, strict=True):
+        pod = deployment["spec"]["template"]["spec"]
+        zone = pod["nodeSelector"][ZONE]
+        assert pod["containers"][0] == {
+            **container,
+            "env": [{"name": "RACKASSIGN_RACK", "value": zone}, *container["env"][1:]],
+        }
+        assert (deployment["kind"], scaler["kind"]) == ("Deployment", "ScaledObject")
+        assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"] == f"billing-{zone}"
+        env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+        wanted, lag = (trigger["metadata"] for trigger in scaler["spec"]["triggers"])
+        gauge = f'rackassign_wanted_members{{group="{env["GROUP"]}",rack="{zone}"}}'
+        assert (wanted["query"], wanted["threshold"]) == (f"sum({gauge})", "1")
+        assert [lag[name] for name in ("bootstrapServers", "consumerGroup", "topic")] == [
+            env[name] for name in ("KAFKA_BOOTSTRAP", "GROUP", "TOPIC")
+        ]
+        # KEDA wants text.
+        assert {type(value) for value in (*wanted.values(), *lag.values())} == {str}
+    assert len({deployment["metadata"]["name"] for deployment in deployments}) == 3
+
+
+def test_the_job_of_leaders_runs_a_command_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    (job,) = documents("leaders.yaml")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    called = list[list[str]]()
+    monkeypatch.setattr(reassign, "read_written_bytes", called.append)
+    monkeypatch.setattr(reassign, "admin_client", lambda *_: (_ for _ in ()).throw(KafkaUnavailableError("asked")))
+    assert container["args"][:2] == ["-m", "rackassign"]
+    for more in ((), ("--check",)):
+        assert run([*container["args"][2:], *more]) == 3
+    assert called == [["http://prometheus:9090/federate?match[]=rackassign_written_bytes_total"]] * 2
+    plan = next(word for word in container["args"] if word.startswith("--plan-file="))
+    assert plan.startswith(f"--plan-file={container['volumeMounts'][0]['mountPath']}/")
 
 
 def test_every_monitor_selects_a_port_that_exists() -> None:
