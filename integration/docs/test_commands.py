@@ -159,6 +159,17 @@ def test_inspecting_a_cluster(
             assert "billing" in {json.loads(line)["name"] for line in lines}
 
 
+def test_scaling_consumers(
+    open_page: OpenPage, make_topic: MakeTopic, rack_cluster: Cluster, unique_name: Callable[[], str]
+) -> None:
+    group = unique_name()
+    config: dict[str, Any] = {"bootstrap_servers": rack_cluster.bootstrap, "client_rack": "a", "group_id": group}
+    with closing(RackAwareConsumer(make_topic(3), **config)) as consumer:
+        wait_until(lambda: consumer.poll(50) != {} or bool(consumer.assignment()), "partitions")
+        with open_page("docs/how-to/scale-consumers.md", billing=group) as page:
+            assert "next step up: 2 members (" in page.run(more="--interval 1")
+
+
 def test_monitoring_groups(open_page: OpenPage, named: dict[str, str], first_port: int, tmp_path: Path) -> None:
     program("promtool")
     exporter = first_port + 4

@@ -157,6 +157,7 @@ def test_producing_locally(
         metrics = page.execute(producer=producer)["metrics"]
         # Records without a key are local already.
         assert "no other leaders within these bounds have fewer bytes across racks" in page.run()
+        assert "other leaders would save 0 B across racks" in page.run()
         REGISTRY.unregister(metrics)
         server.shutdown()
         server.server_close()
