@@ -73,6 +73,7 @@ SNAPSHOT, SNAPSHOT_ALL = ("snapshot", "--group", GROUP), ("snapshot", "--all-gro
 DOCTOR = ("doctor", "--group", GROUP)
 DOCTOR_SERVED = ("doctor", "--group", SERVED)
 TOP = ("top", "--group", GROUP, "--iterations", "1", "--interval", "1")
+BILL = ("bill", "--interval", "1")
 EXPORTER = ("exporter", "--group", GROUP, "--listen", "127.0.0.1:0")
 
 NO_SELECTOR = r"rackassign: 3 of 3 brokers do not report .* \(not allowed: DESCRIBE_CONFIGS on the cluster\): .*"
@@ -132,6 +133,8 @@ CASES = {
         ("inspect", "--all-groups", "--interval", "0"), but(MEASURING, DESCRIBE_CLUSTER), said=SOME_GROUPS
     ),
     "inspect-without-sizes": Case(INSPECT, but(MEASURING, DESCRIBE_CLUSTER), said=NO_SIZES),
+    "bill": Case(BILL, MEASURING),
+    "bill-without-sizes": Case(BILL, but(MEASURING, DESCRIBE_CLUSTER), said=f"{SOME_GROUPS}\n{NO_SIZES}"),
     "doctor": Case(DOCTOR, (DESCRIBE_GROUP, BROKER_CONFIGS)),
     "doctor-without-group": refused(DOCTOR, (BROKER_CONFIGS,), f"DESCRIBE on group {GROUP}"),
     "doctor-without-selectors": Case(DOCTOR, (DESCRIBE_GROUP,), 1),

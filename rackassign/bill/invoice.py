@@ -10,12 +10,12 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,27 +72,29 @@ HEADER_BYTES = 52
 """Headers of IP and TCP in a segment, with timestamps. A provider bills IP packets."""
 
 
-@dataclass(frozen=True, slots=True)
-class BilledTraffic:
+class BilledTraffic(NamedTuple):
     """Billed bytes by direction, and their cost in the currency of the invoice."""
 
     bytes_in: float = 0.0
     bytes_out: float = 0.0
     bytes_undirected: float = 0.0
-    cost: float = 0.0
+    cost_in: float = 0.0
+    cost_out: float = 0.0
+    cost_undirected: float = 0.0
 
     @property
     def bytes_(self) -> float:
         """All bytes: those that two ends are billed for count twice."""
         return self.bytes_in + self.bytes_out + self.bytes_undirected
 
-    def __add__(self, other: BilledTraffic) -> BilledTraffic:
-        return BilledTraffic(
-            self.bytes_in + other.bytes_in,
-            self.bytes_out + other.bytes_out,
-            self.bytes_undirected + other.bytes_undirected,
-            self.cost + other.cost,
-        )
+    @property
+    def cost(self) -> float:
+        """The cost of all bytes."""
+        return self.cost_in + self.cost_out + self.cost_undirected
+
+
+def _sum(traffic: Iterable[BilledTraffic]) -> BilledTraffic:
+    return BilledTraffic(*(math.fsum(parts) for parts in zip(BilledTraffic(), *traffic, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def read_invoice(path: str | Path) -> Invoice:
             except ValueError as error:
                 raise ConfigError(f"{file}, row {number + index}: {error}") from None
             number += batch.num_rows
-    total = sum(sums.resources.values(), BilledTraffic())
+    total = _sum(sums.resources.values())
     sums.resources.pop("", None)
     first, last = (min(sums.times), max(sums.times)) if sums.times else (None, None)
     return Invoice(
@@ -188,7 +190,10 @@ def _batches(file: str) -> Iterator[pa.RecordBatch]:
             columns = _columns(file, pq.read_schema(source).names)
             with pq.ParquetFile(source) as parquet:
                 for batch in parquet.iter_batches(columns=[*columns.values()]):
-                    yield pa.RecordBatch.from_arrays([batch[name] for name in columns.values()], [*columns])
+                    # Dictionaries, and columns without any value, have other types.
+                    texts = {columns.get(name) for name in ("usage_type", "operation", "description")}
+                    arrays = [batch[n].cast(pa.string()) if n in texts else batch[n] for n in columns.values()]
+                    yield pa.RecordBatch.from_arrays(arrays, [*columns])
             return
         first = io.TextIOWrapper(source, "utf-8-sig", "replace").readline(1 << 16)
     names = next(csv.reader([first.replace("\0", "")]), [])
@@ -260,8 +265,8 @@ def _add(sums: _Sums, row: Mapping[str, Any]) -> None:
     sums.times |= {_time(row["first"]), _time(row["last"])}
     # In FOCUS an ARN, which ends with the ID.
     resource = (row.get("resource") or "").rpartition("/")[2]
-    traffic = BilledTraffic(**{f"bytes_{direction}": _number(row, amount) * size}, cost=cost)
-    sums.resources[resource] = sums.resources.get(resource, BilledTraffic()) + traffic
+    traffic = BilledTraffic(**{f"bytes_{direction}": _number(row, amount) * size, f"cost_{direction}": cost})
+    sums.resources[resource] = _sum([sums.resources.get(resource, BilledTraffic()), traffic])
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from rackassign import __version__
@@ -57,7 +58,8 @@ class Bill:
         price: Price of traffic between racks.
         measured: Lines that are measured by a better source than the protocol.
         sources: Where producers' metrics were read, for the commands.
-        bootstrap: Addresses of brokers, for the commands.
+        connection: Options with which commands connect to the cluster.
+        max_skew: That of the evaluation, for the commands.
         notes: What is not seen, or not exact.
         invoice: What Kafka explains of an invoice; None without one.
     """
@@ -68,7 +70,8 @@ class Bill:
     price: Price
     measured: Mapping[Line, tuple[Source, TrafficMatrix]] = field(default_factory=dict)
     sources: Sequence[str] = ()
-    bootstrap: str = "BOOTSTRAP"
+    connection: str = "--bootstrap-server BOOTSTRAP"
+    max_skew: int = 0
     notes: tuple[str, ...] = ()
     invoice: Explanation | None = None
 
@@ -143,7 +146,7 @@ def headline(bill: Bill) -> str:
     if not bill.price.usd_per_gb:
         return f"Traffic between racks costs nothing ({bill.price.source}): there is nothing to save."
     if not bill.report.measured.seconds:
-        return "Bytes were not measured (--interval 0), so there is no bill."
+        return "Bytes were not measured, so there is no bill."
     parts = ", ".join(
         f"{line} {usd_range(*(bill.usd(line, amount) for amount in bill.across(line)))}"
         for line in KAFKA
@@ -177,8 +180,8 @@ def once(lever: Lever, bill: Bill) -> str:
 def what(lever: Lever, bill: Bill) -> str:
     """Return what is to be done for a lever."""
     cluster = bill.report.cluster
-    bootstrap = f"--bootstrap-server {bill.bootstrap}"
-    near = "".join(f" --near-producers {source}" for source in bill.sources)
+    near = "".join(f" --near-producers {quote(source)}" for source in bill.sources)
+    near += f" --max-skew {bill.max_skew}" if bill.max_skew else ""
     if lever.kind == "fetching":
         plain = cluster.serving_all()
         on = (
@@ -192,7 +195,7 @@ def what(lever: Lever, bill: Bill) -> str:
             f"--max-skew {skew} saves {format_usd(bill.price.monthly(saved))} more"
             for skew, saved in lever.skews.items()
         )
-        return f"rackassign balance-leaders {bootstrap}{near}" + (f" ({more})" if more else "")
+        return f"rackassign balance-leaders {bill.connection}{near}" + (f" ({more})" if more else "")
     if lever.kind == "producers":
         return (
             "RackAwareProducer or its partitioner in producers of records without keys (Java: the partitioner of"
@@ -205,9 +208,9 @@ def what(lever: Lever, bill: Bill) -> str:
             f"one more replica in rack {lever.added} of {counted(len(lever.copied), 'partition')}, with reassign plan"
         )
     if lever.groups:
-        name = lever.groups[0].snapshot.live.name
-        return f"rackassign reassign plan {bootstrap} --near-group {name}, then reassign apply"
-    return f"rackassign reassign plan {bootstrap}{near}, then reassign apply"
+        name = quote(strip_control_chars(lever.groups[0].snapshot.live.name))
+        return f"rackassign reassign plan {bill.connection} --near-group {name}, then reassign apply"
+    return f"rackassign reassign plan {bill.connection}{near}, then reassign apply"
 
 
 def owners(lever: Lever) -> str:
@@ -285,7 +288,7 @@ def further(bill: Bill) -> list[str]:
         usd = format_usd(bill.price.monthly(sum(across.values())))
         lines.append(
             f"{join_first(names, _NAMED)} still read {usd} USD a month across racks then:"
-            f" `rackassign scale --group {names[0]}` shows which numbers of members do not."
+            f" `rackassign scale {bill.connection} --group {quote(names[0])}` shows which numbers of members do not."
         )
     return lines
 

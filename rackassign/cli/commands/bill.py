@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -148,7 +149,9 @@ def bill(
                 on_sample=looks.take,
             )
             progress.show_step("Evaluating levers")
-            made = looks.bill(report, cost, max_skew, bootstrap, tuple(warnings(report, racks)))
+            made = looks.bill(report, cost, max_skew, tuple(warnings(report, racks)))
+            config = f" --command-config {quote(client_config)}" if client_config else ""
+            made = replace(made, connection=f"--bootstrap-server {quote(bootstrap)}{config}")
             if prometheus or flow_logs:
                 progress.show_step("Reading what the network has counted")
                 made = _with_network(made, broker_addresses(admin), racks, prometheus, flow_logs)
@@ -185,7 +188,7 @@ def _of_snapshots(path: Path, price: Price, max_skew: int) -> tuple[Bill, list[H
     ]
     report = found[-1].report()
     usage = Usage.of(report)
-    return Bill(usage, report, evaluate(usage, report, price, max_skew), price), history
+    return Bill(usage, report, evaluate(usage, report, price, max_skew), price, max_skew=max_skew), history
 
 
 def _invoice(path: str) -> Invoice | None:
@@ -231,7 +234,7 @@ class _Looks:
         if self._brokers:
             self._counted.append(read_broker_metrics(self._brokers))
 
-    def bill(self, report: ClusterReport, price: Price, max_skew: int, bootstrap: str, notes: tuple[str, ...]) -> Bill:
+    def bill(self, report: ClusterReport, price: Price, max_skew: int, notes: tuple[str, ...]) -> Bill:
         """Return the bill."""
         written = written_traffic(report, *self._written) if self._written else None
         usage = Usage.of(report, written)
@@ -247,8 +250,8 @@ class _Looks:
             price,
             measured,
             self._producers,
-            bootstrap,
-            (*notes, *written_warnings(written, report)),
+            max_skew=max_skew,
+            notes=(*notes, *written_warnings(written, report)),
         )
 
 

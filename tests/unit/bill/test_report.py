@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
 from rich.console import Console
 
-from rackassign.bill import LINES
+from rackassign.bill import LINES, Line
 from rackassign.bill.gauges import BillMetrics
 from rackassign.bill.levers import evaluate
 from rackassign.bill.page import HistoryPoint, page
-from rackassign.bill.report import Bill, as_json, further, headline, once, what
+from rackassign.bill.report import Bill, Source, as_json, further, headline, once, what
 from rackassign.bill.usage import Span, Usage
 from rackassign.cli.commands.bill import show
 from rackassign.model import TopicPartition
@@ -38,7 +38,7 @@ def bill(
     price: Price | None = None,
     writer: str | None = "next",
     name: str = "billing",
-    measured: dict[str, tuple[str, TrafficMatrix]] | None = None,
+    measured: Mapping[Line, tuple[Source, TrafficMatrix]] | None = None,
 ) -> Bill:
     """A topic of which 100 GB are written in a month to each partition, and read once by a group of three."""
     there = cluster({"t": replicas}, brokers("abc", selector=selector))
@@ -61,7 +61,8 @@ def bill(
         )
     usage, cost = Usage.of(report, producers), price or Price()
     sources = ("http://app:9100/metrics",) if writer else ()
-    return Bill(usage, report, evaluate(usage, report, cost), cost, measured or {}, sources, "broker:9092")  # type: ignore[arg-type]
+    evaluation, connection = evaluate(usage, report, cost), "--bootstrap-server broker:9092"
+    return Bill(usage, report, evaluation, cost, measured or {}, sources, connection)
 
 
 def shown(made: Bill) -> str:
@@ -119,7 +120,7 @@ def test_without_a_measurement_there_is_no_bill() -> None:
     report = ClusterReport(there, (), (), rates({}).__class__())
     usage = Usage.of(report)
     made = Bill(usage, report, evaluate(usage, report, Price()), Price())
-    assert shown(made) == "Bytes were not measured (--interval 0), so there is no bill.\n"
+    assert shown(made) == "Bytes were not measured, so there is no bill.\n"
 
 
 def test_each_lever_has_its_command() -> None:
@@ -146,7 +147,7 @@ def test_members_are_moved_by_an_assignor_and_replicas_by_a_plan() -> None:
 
 
 def test_copies_are_paid_back_in_days() -> None:
-    made = bill(replicas=[[1, 2]] * 3, selector="x.RackAwareReplicaSelector", writer=None)
+    made = bill(replicas=[[1, 2]] * 3, selector="x.RackAwareReplicaSelector", writer="c")
     lever = made.evaluation.levers[-1]
     assert lever.copied
     made.report.measured.sizes.update({TopicPartition("t", p): 10**12 for p in range(3)})  # type: ignore[attr-defined]
@@ -167,7 +168,9 @@ def test_what_groups_still_read_across_racks_is_a_matter_of_their_members() -> N
         usage, report, replace(now, levers=tuple(replace(lever, items=now.now) for lever in now.levers)), Price()
     )
     (line,) = further(made)
-    assert line.startswith("billing still read 2.00 USD a month across racks then: `rackassign scale --group billing`")
+    assert line.startswith(
+        "billing still read 2.00 USD a month across racks then: `rackassign scale --bootstrap-server"
+    )
 
 
 def test_the_price_of_even_leaders_is_shown() -> None:
