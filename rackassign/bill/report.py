@@ -9,13 +9,14 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from rackassign import __version__
+from rackassign.admin.describe import RACK_AWARE
 from rackassign.bill import LINES, Line
 from rackassign.bill.levers import Evaluation, Lever
 from rackassign.bill.usage import Item, ItemKey, Items, Span, Usage, total
 from rackassign.monitoring import ClusterReport, GroupAnalysis, Price, RecommendedChange, describe_change
 from rackassign.monitoring.report import format_bytes, format_range, format_usd
-from rackassign.monitoring.traffic import RACK_AWARE, TrafficMatrix
-from rackassign.text import counted, join_first, join_ids, strip_control_chars
+from rackassign.monitoring.traffic import TrafficMatrix
+from rackassign.text import counted, join_first, strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.bill.invoice import Explanation, Invoice
@@ -183,13 +184,17 @@ def what(lever: Lever, bill: Bill) -> str:
     near = "".join(f" --near-producers {quote(source)}" for source in bill.sources)
     near += f" --max-skew {bill.max_skew}" if bill.max_skew else ""
     if lever.kind == "fetching":
-        plain = cluster.serving_all()
-        on = (
-            f"on brokers {join_ids(sorted(plain))}: replica.selector.class={RACK_AWARE}, and a restart" if plain else ""
+        away = [g for g in bill.report.inspections if g.snapshot.unknown or g.snapshot.leaders_only]
+        unknown = {member.id for group in away for member in group.snapshot.unknown}
+        members = unknown.union(*(group.snapshot.leaders_only for group in away))
+        change = RecommendedChange(
+            "selector" if cluster.serving_all() else "rack",
+            # Whether members of unknown rack have `client.rack` is not known.
+            gain_at_most=int(bool(unknown)),
+            members=tuple(sorted(members)),
         )
-        who = clients_without_rack(bill)
-        rack = f"client.rack on {who}" if who else ""
-        return "; ".join(filter(None, (on, rack))) or "each consumer sets client.rack: check that it does"
+        line = f" (replica.selector.class={RACK_AWARE})" if change.kind == "selector" else ""
+        return f"{describe_change(change, away)}{line}"
     if lever.kind == "leaders":
         more = "; ".join(
             f"--max-skew {skew} saves {format_usd(bill.price.monthly(saved))} more"
@@ -247,16 +252,6 @@ def _joined(lever: Lever) -> Iterator[str]:
     for name, member in lever.joined.items():
         topics = join_first(list(map(strip_control_chars, member.topics)), _NAMED)
         yield f"{strip_control_chars(name)}: one more member in rack {member.rack}, subscribed to {topics}"
-
-
-def clients_without_rack(bill: Bill) -> str:
-    """Return the groups whose members may be without `client.rack`; empty without any."""
-    names = [
-        strip_control_chars(group.snapshot.live.name)
-        for group in bill.report.inspections
-        if group.snapshot.unknown or group.snapshot.leaders_only
-    ]
-    return join_first(names, _NAMED)
 
 
 def describe_invoice(found: Explanation) -> list[str]:

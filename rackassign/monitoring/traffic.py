@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from kafka import KafkaAdminClient
 
+from rackassign.admin.describe import RACK_AWARE
 from rackassign.admin.describe import describe_topics as described_topics
 from rackassign.locality import Kind, Locality, RackSets, read_locality
 from rackassign.model import Broker, Group, LocalityMode, Partition, Partitions, TopicPartition, Topology
@@ -169,9 +170,6 @@ def traffic_matrix(found: Iterable[PartitionRead], bytes_s: Mapping[TopicPartiti
             pairs[pair] = pairs.get(pair, 0.0) + rate
     return TrafficMatrix(pairs, unmeasured)
 
-
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""Kafka's replica selector that knows racks."""
 
 Holds = Literal["any-replica", "leader", "mixed", "unknown"]
 """Which replicas readers are sent to: any local one, the leader, or either of them depending on the leader's broker. If

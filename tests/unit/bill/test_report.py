@@ -127,8 +127,8 @@ def test_each_lever_has_its_command() -> None:
     levers = {lever.kind: lever for lever in bill().evaluation.levers}
     made = bill()
     assert what(levers["fetching"], made) == (
-        "on brokers 1, 2, 3: replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector, and a"
-        " restart"
+        "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
+        " (replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector)"
     )
     assert what(levers["leaders"], made).startswith(
         "rackassign balance-leaders --bootstrap-server broker:9092 --near-producers http://app:9100/metrics"
