@@ -48,31 +48,46 @@ _PER_BYTE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
-    """A lever, and what it saves in bytes per second that are billed.
+class Change:
+    """A setting with one lever more, and what sentences need.
 
     Args:
-        kind: What is changed.
-        alone: What it saves from the cluster as it is.
-        beyond: What it saves after those before it.
-        items: All items after it and those before it.
+        setting: It and those before it.
         groups: For `members`, the groups that gain, with the most first; for `replicas`, the one near which they are.
         copied: For `replicas`, partitions that are copied, by the number of new replicas in another rack than the
             leader's.
         added: For `replicas`, the rack in which partitions get one more replica.
-        joined: For `members`, the member that joins a group, by its name.
         skews: For `leaders` and `replicas`, bytes per second that larger skews of leaders save more, by the skew.
+        joined: For `members`, the member that joins a group, by its name.
+        fetches: For `members`, whether it needs that followers are fetched from, which alone saves nothing.
     """
 
-    kind: LeverKind
-    alone: Span
-    beyond: Span
-    items: Items
+    setting: Setting
     groups: tuple[GroupAnalysis, ...] = ()
     copied: Mapping[TopicPartition, int] = field(default_factory=dict)
     added: str = ""
     skews: Mapping[int, float] = field(default_factory=dict)
     joined: Mapping[str, Recommendation] = field(default_factory=dict)
+    fetches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A lever, and what it saves in bytes per second that are billed.
+
+    Args:
+        kind: What is changed.
+        change: How.
+        alone: What it saves from the cluster as it is.
+        beyond: What it saves after those before it.
+        items: All items after it and those before it.
+    """
+
+    kind: LeverKind
+    change: Change
+    alone: Span
+    beyond: Span
+    items: Items
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +124,6 @@ def evaluate(usage: Usage, report: ClusterReport, price: Price, max_skew: int = 
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    """A setting with one lever more, and what sentences need."""
-
-    setting: Setting
-    groups: tuple[GroupAnalysis, ...] = ()
-    copied: Mapping[TopicPartition, int] = field(default_factory=dict)
-    added: str = ""
-    skews: Mapping[int, float] = field(default_factory=dict)
-    joined: Mapping[str, Recommendation] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class _Evaluator:
     usage: Usage
     report: ClusterReport
@@ -138,35 +141,39 @@ class _Evaluator:
                 change = replace(alone, setting=replace(setting, partitions=alone.setting.partitions))
             else:
                 change = self._change(kind, setting, items)
+            if kind == "members" and not setting.fetching:
+                # Fetching from followers alone saves nothing here; with another assignment it may.
+                both = self._members(replace(setting, fetching=True), items)
+                if self._left(both.setting) < self._left(change.setting):
+                    change = replace(both, fetches=True)
             after = self.usage.items(change.setting)
             beyond = self._billed(items).less(self._billed(after))
             if beyond.most <= 0 or beyond.least < 0:
                 # It would cost more than it saves, so it is left out.
-                change, after, beyond = _Change(setting, skews=change.skews), items, Span()
+                change, after, beyond = Change(setting, skews=change.skews), items, Span()
             saved = self._billed(now).less(self._billed(self.usage.items(alone.setting)))
-            levers.append(
-                Lever(
-                    kind, saved, beyond, after, change.groups, change.copied, change.added, change.skews, change.joined
-                )
-            )
+            levers.append(Lever(kind, change, saved, beyond, after))
             setting, items = change.setting, after
         return Evaluation(now, tuple(levers), least(self.usage, self.price))
 
     def _billed(self, items: Items) -> Span:
         return billed(items, self.price)
 
-    def _change(self, kind: LeverKind, setting: Setting, items: Items) -> _Change:
+    def _left(self, setting: Setting) -> float:
+        return self._billed(self.usage.items(setting)).most
+
+    def _change(self, kind: LeverKind, setting: Setting, items: Items) -> Change:
         if kind == "fetching":
-            return _Change(replace(setting, fetching=True))
+            return Change(replace(setting, fetching=True))
         if kind == "producers":
-            return _Change(replace(setting, local_writes=True))
+            return Change(replace(setting, local_writes=True))
         if kind == "leaders":
             return self._leaders(setting)
         if kind == "members":
             return self._members(setting, items)
         return self._replicas(setting, items)
 
-    def _members(self, setting: Setting, items: Items) -> _Change:
+    def _members(self, setting: Setting, items: Items) -> Change:
         """Return all groups that gain by rackassign's assignment, those that gain most with one member more."""
         names = frozenset(group.snapshot.live.name for group in self.report.inspections if group.reaches)
         before, after = _by_group(items), _by_group(self.usage.items(replace(setting, assigned=names)))
@@ -187,7 +194,7 @@ class _Evaluator:
         saved = {name: span.less(then[name]).most for name, span in before.items()}
         found = (group for group in self.report.inspections if saved.get(group.snapshot.live.name, 0.0) > 0)
         groups = sorted(found, key=lambda g: (-saved[g.snapshot.live.name], g.snapshot.live.name))
-        return _Change(changed, tuple(groups), joined=joined)
+        return Change(changed, tuple(groups), joined=joined)
 
     def _joining(self, name: str, setting: Setting, left: Span) -> tuple[Setting, Recommendation] | None:
         """Return one more member of a group, where it saves most; None if it saves nothing."""
@@ -206,24 +213,24 @@ class _Evaluator:
                     best, across = (changed, tried.advice), size
         return best
 
-    def _leaders(self, setting: Setting) -> _Change:
+    def _leaders(self, setting: Setting) -> Change:
         clients = self._clients()
         if not clients.written:
-            return _Change(setting)
+            return Change(setting)
         planned = plan_leader_balance(self._state(setting), PlacementConstraints(), None, clients)
-        return _Change(self._planned(setting, planned), skews=_skews(planned))
+        return Change(self._planned(setting, planned), skews=_skews(planned))
 
-    def _replicas(self, setting: Setting, items: Items) -> _Change:
+    def _replicas(self, setting: Setting, items: Items) -> Change:
         """Return the candidate that saves most: replicas near producers, near a group, or one more in a rack."""
-        best = _Change(setting)
+        best = Change(setting)
         least = self._billed(items).most
         for change in self._candidates(setting, items):
-            amount = self._billed(self.usage.items(change.setting)).most
+            amount = self._left(change.setting)
             if amount < least:
                 best, least = change, amount
         return best
 
-    def _candidates(self, setting: Setting, items: Items) -> Iterator[_Change]:
+    def _candidates(self, setting: Setting, items: Items) -> Iterator[Change]:
         state, clients = self._state(setting), self._clients()
         fetching = setting.fetching or self.usage.cluster.read_policy == "any-replica"
         if clients.written:
@@ -245,24 +252,24 @@ class _Evaluator:
         *,
         clients: LeaderTraffic | None = None,
         near: GroupLocality | None = None,
-    ) -> _Change:
+    ) -> Change:
         request = ReassignmentRequest(topics=None if near is None else near.topics)
         coverage = None if near is None else near.members_per_rack(near.topics)
         try:
             planned = plan_reassignment(state, request, PlacementState(), coverage, near, clients=clients)
         except ReplicaPlacementError:
             # The command has the reason.
-            return _Change(setting)
+            return Change(setting)
         changed = self._planned(setting, planned)
         groups = () if near is None else (near.inspection,)
-        return _Change(changed, groups, self._copies(setting, changed), skews=_skews(planned))
+        return Change(changed, groups, self._copies(setting, changed), skews=_skews(planned))
 
     def _planned(self, setting: Setting, planned: ReassignmentPlan) -> Setting:
         """Return a setting with the lists of a plan, each led by its first replica."""
         found = {tp: Partition(move.after, move.after[0]) for tp, move in planned.moves.items() if move.after}
         return replace(setting, partitions={**setting.partitions, **found})
 
-    def _with_replicas(self, setting: Setting, rack: str) -> _Change:
+    def _with_replicas(self, setting: Setting, rack: str) -> Change:
         """Return one more replica in a rack of each partition that more bytes are read from there than written to."""
         racks, usage = self.usage.cluster.topology.broker_racks(), self.usage
         wanted: dict[TopicPartition, float] = {}
@@ -282,7 +289,7 @@ class _Evaluator:
                 load[broker] += 1
                 added[tp] = replace(partition, replicas=(*partition.replicas, broker))
         changed = replace(setting, partitions={**setting.partitions, **added})
-        return _Change(changed, (), self._copies(setting, changed), rack)
+        return Change(changed, (), self._copies(setting, changed), rack)
 
     def _copies(self, before: Setting, after: Setting) -> dict[TopicPartition, int]:
         racks = self.usage.cluster.topology.broker_racks()

@@ -13,7 +13,14 @@ from rackassign.admin.describe import RACK_AWARE
 from rackassign.bill import LINES, Line
 from rackassign.bill.levers import Evaluation, Lever
 from rackassign.bill.usage import Item, ItemKey, Items, Span, Usage, total
-from rackassign.monitoring import ClusterReport, GroupAnalysis, Price, RecommendedChange, describe_change
+from rackassign.monitoring import (
+    ClusterReport,
+    GroupAnalysis,
+    Price,
+    RecommendedChange,
+    cluster_advice,
+    describe_change,
+)
 from rackassign.monitoring.report import format_bytes, format_range, format_usd
 from rackassign.monitoring.traffic import TrafficMatrix
 from rackassign.text import counted, join_first, strip_control_chars
@@ -167,12 +174,12 @@ def headline(bill: Bill) -> str:
 
 def once(lever: Lever, bill: Bill) -> str:
     """Return what a lever costs once: bytes that are copied, and in how many days that is paid back."""
-    if not lever.copied:
+    if not lever.change.copied:
         return "nothing is copied"
     sizes = bill.report.measured.sizes
-    copied = sum(sizes.get(tp, 0) for tp in lever.copied)
+    copied = sum(sizes.get(tp, 0) for tp in lever.change.copied)
     price = replace(bill.price, usd_per_gb=0.0) if bill.price.free_replication else bill.price
-    usd = price.of(sum(sizes.get(tp, 0) * count for tp, count in lever.copied.items()))
+    usd = price.of(sum(sizes.get(tp, 0) * count for tp, count in lever.change.copied.items()))
     saved = bill.price.monthly(lever.beyond.most) * 12 / 365
     back = f", paid back in {usd / saved:.1f} days" if usd and saved else ""
     return f"{format_bytes(copied)} are copied once, {format_usd(usd)} USD across racks{back}"
@@ -180,25 +187,14 @@ def once(lever: Lever, bill: Bill) -> str:
 
 def what(lever: Lever, bill: Bill) -> str:
     """Return what is to be done for a lever."""
-    cluster = bill.report.cluster
     near = "".join(f" --near-producers {quote(source)}" for source in bill.sources)
     near += f" --max-skew {bill.max_skew}" if bill.max_skew else ""
     if lever.kind == "fetching":
-        away = [g for g in bill.report.inspections if g.snapshot.unknown or g.snapshot.leaders_only]
-        unknown = {member.id for group in away for member in group.snapshot.unknown}
-        members = unknown.union(*(group.snapshot.leaders_only for group in away))
-        change = RecommendedChange(
-            "selector" if cluster.serving_all() else "rack",
-            # Whether members of unknown rack have `client.rack` is not known.
-            gain_at_most=int(bool(unknown)),
-            members=tuple(sorted(members)),
-        )
-        line = f" (replica.selector.class={RACK_AWARE})" if change.kind == "selector" else ""
-        return f"{describe_change(change, away)}{line}"
+        return _fetching(bill)
     if lever.kind == "leaders":
         more = "; ".join(
             f"--max-skew {skew} saves {format_usd(bill.price.monthly(saved))} more"
-            for skew, saved in lever.skews.items()
+            for skew, saved in lever.change.skews.items()
         )
         return f"rackassign balance-leaders {bill.connection}{near}" + (f" ({more})" if more else "")
     if lever.kind == "producers":
@@ -207,15 +203,29 @@ def what(lever: Lever, bill: Bill) -> str:
             " KIP-1123); how many of these bytes have keys is not known, so this is at most"
         )
     if lever.kind == "members":
-        return "; ".join((*_assigned(lever.groups), *_joined(lever)))
-    if lever.added:
-        return (
-            f"one more replica in rack {lever.added} of {counted(len(lever.copied), 'partition')}, with reassign plan"
-        )
-    if lever.groups:
-        name = quote(strip_control_chars(lever.groups[0].snapshot.live.name))
+        settings = (_fetching(bill),) if lever.change.fetches else ()
+        return "; ".join((*settings, *_assigned(lever.change.groups), *_joined(lever)))
+    if lever.change.added:
+        partitions = counted(len(lever.change.copied), "partition")
+        return f"one more replica in rack {lever.change.added} of {partitions}, with reassign plan"
+    if lever.change.groups:
+        name = quote(strip_control_chars(lever.change.groups[0].snapshot.live.name))
         return f"rackassign reassign plan {bill.connection} --near-group {name}, then reassign apply"
     return f"rackassign reassign plan {bill.connection}{near}, then reassign apply"
+
+
+def _fetching(bill: Bill) -> str:
+    away = [g for g in bill.report.inspections if g.snapshot.unknown or g.snapshot.leaders_only]
+    unknown = {member.id for group in away for member in group.snapshot.unknown}
+    members = unknown.union(*(group.snapshot.leaders_only for group in away))
+    change = RecommendedChange(
+        "selector" if bill.report.cluster.serving_all() else "rack",
+        # Whether members of unknown rack have `client.rack` is not known.
+        gain_at_most=int(bool(unknown)),
+        members=tuple(sorted(members)),
+    )
+    line = f" (replica.selector.class={RACK_AWARE})" if change.kind == "selector" else ""
+    return f"{describe_change(change, away)}{line}"
 
 
 def owners(lever: Lever) -> str:
@@ -231,7 +241,7 @@ def owners(lever: Lever) -> str:
             " led in your zone; records with keys stay where they are."
         )
     if lever.kind == "members":
-        names = join_first([strip_control_chars(group.snapshot.live.name) for group in lever.groups], _NAMED)
+        names = join_first([strip_control_chars(group.snapshot.live.name) for group in lever.change.groups], _NAMED)
         return f"To the owners of {names}: one rolling restart with another assignor; what is processed stays."
     return "To the owners of clients: nothing changes for you but who leads, for which clients look themselves."
 
@@ -249,7 +259,7 @@ def _assigned(groups: Sequence[GroupAnalysis]) -> Iterator[str]:
 
 
 def _joined(lever: Lever) -> Iterator[str]:
-    for name, member in lever.joined.items():
+    for name, member in lever.change.joined.items():
         topics = join_first(list(map(strip_control_chars, member.topics)), _NAMED)
         yield f"{strip_control_chars(name)}: one more member in rack {member.rack}, subscribed to {topics}"
 
@@ -265,11 +275,12 @@ def describe_invoice(found: Explanation) -> list[str]:
 
 
 def further(bill: Bill) -> list[str]:
-    """Return what is left after all levers: what even leaders cost, and groups that still read across racks."""
-    lines = []
+    """Return what is left after all levers: unknown racks, what even leaders cost, and groups that read across racks."""
+    rows = cluster_advice(bill.report, free_replication=bill.price.free_replication)
+    lines = [f"{row.who}: {row.what}." for row in rows if row.change.kind == "rack-map"]
     leaders = next(lever for lever in bill.evaluation.levers if lever.kind == "leaders")
-    if leaders.skews and leaders.beyond.most <= 0:
-        skew, saved = next(iter(leaders.skews.items()))
+    if leaders.change.skews and leaders.beyond.most <= 0:
+        skew, saved = next(iter(leaders.change.skews.items()))
         usd = format_usd(bill.price.monthly(saved))
         lines.append(
             f"Leaders are near producers as far as even leaders can be: --max-skew {skew} saves {usd} USD a month."

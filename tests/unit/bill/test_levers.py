@@ -12,7 +12,7 @@ import pytest
 from rackassign.bill.levers import Evaluation, billed, evaluate, least
 from rackassign.bill.usage import ItemKey, Setting, Span, Usage
 from rackassign.model import TopicPartition
-from rackassign.monitoring import ClusterReport, GroupDescription, ObservedCluster, Price, RackMap
+from rackassign.monitoring import ClusterReport, GroupDescription, ObservedCluster, Price, RackMap, cluster_advice
 from rackassign.monitoring.written_bytes import WrittenBytes, WrittenSeries, written_traffic
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 from tests.helpers.highs import cheapest_choice
@@ -105,7 +105,7 @@ def test_each_lever_is_counted_alone_and_beyond_those_before_it() -> None:
     assert found["fetching"].alone.least == found["fetching"].beyond.least == 6000.0
     assert found["members"].alone.least == 6000.0
     assert found["members"].beyond == Span()
-    assert not found["members"].groups
+    assert not found["members"].change.groups
     assert found["leaders"].alone == Span()
 
 
@@ -155,11 +155,15 @@ def test_replicas_are_brought_to_a_rack_in_which_several_groups_read() -> None:
     levers = {lever.kind: lever for lever in evaluate(usage, report, Price()).levers}
     # Three groups get one member more in a rack that has replicas, for half of what they read.
     assert levers["members"].beyond == Span(9_000.0, 9_000.0)
-    assert {name: member.rack for name, member in levers["members"].joined.items()} == {"g0": "a", "g1": "a", "g2": "a"}
+    assert {name: member.rack for name, member in levers["members"].change.joined.items()} == {
+        "g0": "a",
+        "g1": "a",
+        "g2": "a",
+    }
     replicas = levers["replicas"]
     assert replicas.beyond.least == replicas.beyond.most > 0
-    assert replicas.groups or replicas.added
-    assert set(replicas.copied.values()) == {1}
+    assert replicas.change.groups or replicas.change.added
+    assert set(replicas.change.copied.values()) == {1}
     after = [item.across for key, item in replicas.items.items() if key.group in {"g3", "g4"}]
     assert after == [Span(), Span()]
 
@@ -186,7 +190,7 @@ def test_members_whose_racks_are_only_in_the_rack_map_count_as_there() -> None:
     usage = Usage.of(report)
     members = next(lever for lever in evaluate(usage, report, Price()).levers if lever.kind == "members")
     assert members.beyond == Span(6000.0, 6000.0)
-    assert [found.snapshot.live.name for found in members.groups] == ["g"]
+    assert [found.snapshot.live.name for found in members.change.groups] == ["g"]
 
 
 def random_usage(seed: int) -> tuple[Usage, ClusterReport, Written]:
@@ -276,3 +280,28 @@ def test_replicas_out_of_sync_serve_no_reader_now() -> None:
     moved = replace(there.topology.topics[TOPIC][0], replicas=(1, 2, 3))
     after = usage.items(Setting({TopicPartition(TOPIC, 0): moved}))
     assert after[ItemKey("consuming", TOPIC, "g")].across == Span()
+
+
+def test_settings_that_inspect_advises_first_are_the_first_lever() -> None:
+    compared = 0
+    for seed in range(60):
+        dice = random.Random(seed)
+        racks = [dice.choice(RACKS) for _ in range(dice.randint(2, 4))]
+        known = brokers(racks, selector=dice.choice([None, "x.RackAwareReplicaSelector"]))
+        factor, partitions = dice.randint(1, min(3, len(racks))), dice.randint(2, 6)
+        there = cluster({TOPIC: [dice.sample(range(1, len(racks) + 1), factor) for _ in range(partitions)]}, known)
+        measured = rates({(TOPIC, p): float(dice.randint(0, 5) * 100) for p in range(partitions)})
+        owned: dict[str, list[int]] = {f"m{i}": [] for i in range(dice.randint(1, 3))}
+        for p in range(partitions):
+            owned[dice.choice(sorted(owned))].append(p)
+        live = group(*(member(m, dice.choice([*racks, None]), {TOPIC: ids}, TOPIC) for m, ids in owned.items()))
+        report = ClusterReport(there, (inspected(live, there, measured),), (), measured)
+        levers = evaluate(Usage.of(report), report, Price()).levers
+        gaining = [lever.kind for lever in levers if lever.beyond.most > 0 and lever.kind != "producers"]
+        first = next((row.change for row in cluster_advice(report)), None)
+        if first is None:
+            assert gaining in ([], ["replicas"]), seed
+        elif first.kind in {"selector", "rack"}:
+            assert gaining[0] == ("members" if first.switches else "fetching"), seed
+            compared += 1
+    assert compared > 10

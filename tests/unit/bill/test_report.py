@@ -149,10 +149,10 @@ def test_members_are_moved_by_an_assignor_and_replicas_by_a_plan() -> None:
 def test_copies_are_paid_back_in_days() -> None:
     made = bill(replicas=[[1, 2]] * 3, selector="x.RackAwareReplicaSelector", writer="c")
     lever = made.evaluation.levers[-1]
-    assert lever.copied
+    assert lever.change.copied
     made.report.measured.sizes.update({TopicPartition("t", p): 10**12 for p in range(3)})  # type: ignore[attr-defined]
     assert once(lever, made).startswith(
-        f"{len(lever.copied)} TB are copied once, {20 * len(lever.copied)}.00 USD across racks"
+        f"{len(lever.change.copied)} TB are copied once, {20 * len(lever.change.copied)}.00 USD across racks"
     )
 
 
