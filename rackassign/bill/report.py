@@ -275,7 +275,7 @@ def describe_invoice(found: Explanation) -> list[str]:
 
 
 def further(bill: Bill) -> list[str]:
-    """Return what is left after all levers: unknown racks, what even leaders cost, and groups that read across racks."""
+    """Return what levers leave: unknown racks, what even leaders cost, and groups that read across racks."""
     rows = cluster_advice(bill.report, free_replication=bill.price.free_replication)
     lines = [f"{row.who}: {row.what}." for row in rows if row.change.kind == "rack-map"]
     leaders = next(lever for lever in bill.evaluation.levers if lever.kind == "leaders")
