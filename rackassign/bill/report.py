@@ -33,11 +33,12 @@ KAFKA: tuple[Line, ...] = ("replicating", "producing", "consuming")
 
 BILL_FORMAT = "rackassign-bill/1"
 
-Source = Literal["protocol", "brokers", "network"]
-"""Where a figure is from: Kafka's protocol, the brokers' own metrics, or the network."""
+Source = Literal["protocol", "producers", "brokers", "network"]
+"""Where a figure is from: Kafka's protocol, metrics of producers or of brokers, or the network."""
 
 SOURCES: Mapping[Source, str] = {
     "protocol": "growth of logs and offsets; of logs that are deleted or compacted meanwhile it is estimated",
+    "producers": "counters of producers; what others write is between nothing and all of it",
     "brokers": "counters of the brokers, exact by broker; bytes of record batches, without headers",
     "network": "flows between addresses, with headers of packets",
 }
@@ -50,7 +51,6 @@ TITLES = {
     "replicas": "replicas where they are read and written",
 }
 
-_DAY_S = 86_400
 _NAMED = 3
 _CENT = 0.005
 
@@ -92,7 +92,9 @@ class Bill:
 
     def source(self, line: Line) -> Source:
         """Return where the figure of a line is from."""
-        return self.measured[line][0] if line in self.measured else "protocol"
+        if line in self.measured:
+            return self.measured[line][0]
+        return "producers" if line == "producing" and self.sources else "protocol"
 
     def matrix(self, line: Line) -> TrafficMatrix:
         """Return the traffic of a line by pair of racks."""
@@ -136,11 +138,19 @@ class Bill:
         """USD a month that no lever goes below."""
         return sum(self.usd(line, self.least(line)) for line in KAFKA)
 
+    def beyond(self, lever: Lever) -> tuple[float, float]:
+        """Return USD a month that a lever saves after those before it: at least, and at most."""
+        place = self.evaluation.levers.index(lever)
+        before = self.money(self.evaluation.levers[place - 1].items if place else None)
+        after = self.money(lever.items)
+        least, most = sorted((before[0] - after[0], before[1] - after[1]))
+        return least, most
+
     @property
     def saving(self) -> tuple[float, float]:
         """USD a month that all levers save together: at least, and at most."""
-        spans = [lever.beyond for lever in self.evaluation.levers]
-        return self.price.monthly(sum(s.least for s in spans)), self.price.monthly(sum(s.most for s in spans))
+        saved = [self.beyond(lever) for lever in self.evaluation.levers]
+        return sum(least for least, _ in saved), sum(most for _, most in saved)
 
 
 def usd_range(least: float, most: float) -> str:
@@ -165,7 +175,7 @@ def headline(bill: Bill) -> str:
     if most < _CENT:
         return f"Nothing is to be gained: {costs}, and no lever lowers that."
     first = next(lever for lever in bill.evaluation.levers if lever.beyond.most > 0)
-    saved = usd_range(*map(bill.price.monthly, first.beyond))
+    saved = usd_range(*bill.beyond(first))
     return (
         f"{costs}. {usd_range(least, most)} of it can be saved, {saved} with the first lever: {TITLES[first.kind]}."
         f" {format_usd(bill.floor)} is the least that is possible."
@@ -180,7 +190,7 @@ def once(lever: Lever, bill: Bill) -> str:
     copied = sum(sizes.get(tp, 0) for tp in lever.change.copied)
     price = replace(bill.price, usd_per_gb=0.0) if bill.price.free_replication else bill.price
     usd = price.of(sum(sizes.get(tp, 0) * count for tp, count in lever.change.copied.items()))
-    saved = bill.price.monthly(lever.beyond.most) * 12 / 365
+    saved = bill.beyond(lever)[1] * 12 / 365
     back = f", paid back in {usd / saved:.1f} days" if usd and saved else ""
     return f"{format_bytes(copied)} are copied once, {format_usd(usd)} USD across racks{back}"
 
@@ -362,7 +372,7 @@ def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
             {
                 "lever": lever.kind,
                 "alone": _usd(*map(bill.price.monthly, lever.alone)),
-                "beyond": _usd(*map(bill.price.monthly, lever.beyond)),
+                "beyond": _usd(*bill.beyond(lever)),
                 "what": what(lever, bill) if lever.beyond.most > 0 or lever.alone.most > 0 else None,
                 "once": once(lever, bill),
                 "owners": owners(lever),

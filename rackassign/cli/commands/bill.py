@@ -273,7 +273,7 @@ def show(made: Bill, console: Console) -> None:
     table.add_row("all", *(usd_range(*made.money(stage)) for stage in stages), format_usd(made.floor))
     console.print(table)
     for number, lever in zip(numbers, levers, strict=True):
-        alone, beyond = (usd_range(*map(made.price.monthly, saved)) for saved in (lever.alone, lever.beyond))
+        alone, beyond = usd_range(*map(made.price.monthly, lever.alone)), usd_range(*made.beyond(lever))
         console.print(
             plain_line(
                 f"{number}. {TITLES[lever.kind]}: saves {beyond} USD a month (alone {alone}); {once(lever, made)}"

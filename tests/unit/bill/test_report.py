@@ -185,7 +185,8 @@ def test_a_better_source_takes_the_place_of_an_estimate() -> None:
     assert made.across("replicating") == Span(1200 * GB_MONTH, 1200 * GB_MONTH)
     text = shown(made)
     assert "replicating: from counters of the brokers" in text
-    assert "producing, consuming: from growth of logs" in text
+    assert "producing: from counters of producers" in text
+    assert "consuming: from growth of logs" in text
 
 
 def test_names_of_others_are_shown_as_they_are() -> None:
