@@ -329,7 +329,8 @@ OF_GROUPS = [name for name in CASES if name not in OF_REPAIRS and not name.start
 def test_what_looks_at_groups(command: Ended, group: str, name: str) -> None:
     printed = command(name)
     assert bool(printed) == (CASES[name].code != 3 and name != "snapshot-all-without-group")
-    assert not printed or group in printed
+    # A bill has only what crosses racks, and nothing is written here.
+    assert not printed or group in printed or name.startswith("bill")
 
 
 @pytest.mark.parametrize("name", [name for name in OF_GROUPS if SERVED in CASES[name].words])

@@ -48,6 +48,7 @@ def test_the_readme(
         with page.program() as member, Traffic(rack_cluster.client_config(), [topic]):
             # It prints what it reads.
             member.wait_for_output("b'")
+        assert "Kafka's traffic between racks" in page.run()
         assert "USD" in page.run()
         page.leave(INSTALLED, 3)
         page.run()
@@ -126,6 +127,7 @@ def test_the_bill(
         wait_until(lambda: consumer.poll(50) is not None and len(consumer.assignment()) == 3, "an assignment")
         assert "replicating" in page.run()
         assert "The invoice has 20 GB between zones" in page.run()
+        page.run()
         page.run()
         assert topic in (tmp_path / "bill.html").read_text("utf-8")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from rackassign.testing._broker_config import BrokerSpec, broker_command
 from rackassign.testing._jars import Jar, fetched
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
+from tests.helpers import json_schemas
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kernel_traffic import ConnectionBytes
 
@@ -108,13 +110,13 @@ class Rig:
             for group in groups
         )
 
-    def run(self, printed: str, *more: str) -> None:
-        """Run a command as the bill has printed it."""
-        words = printed.split()
-        assert words[0] == "rackassign"
-        command = [sys.executable, "-m", *words, *more]
-        done = subprocess.run(command, capture_output=True, check=False, cwd=self.folder, text=True)
-        assert done.returncode == 0, done.stderr
+    def run(self, *printed: str) -> None:
+        """Run commands as the bill has printed them."""
+        for line in printed:
+            program, *words = shlex.split(line)
+            command = [sys.executable, "-m", program, *words]
+            done = subprocess.run(command, capture_output=True, check=False, cwd=self.folder, text=True)
+            assert done.returncode == 0, done.stderr
 
     def look(self) -> Look:
         clients = {}
@@ -152,10 +154,16 @@ class Rig:
         words = ["--interval", str(SECONDS), "--output", "json", "--rack-map", str(self.folder / "racks.json")]
         words += [word for url in self.producers for word in ("--producers", url)]
         words += [word for url in self.agents for word in ("--broker-metrics", url)]
-        before = self.look()
-        done = rackassign("bill", self.cluster.bootstrap, *words)
-        after = self.look()
-        return json.loads(done.stdout), self.across(before, after)
+        words = [sys.executable, "-m", "rackassign", "bill", "--bootstrap-server", self.cluster.bootstrap, *words]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            assert running.stderr is not None
+            # The steps that it shows are when it begins and ends to measure.
+            looks = [self.look() for line in running.stderr if line.startswith(("Measuring", "Describing"))]
+            found = running.stdout.read()
+        assert running.returncode == 0
+        _, before, after = looks
+        return json_schemas.parsed("bill", found), self.across(before, after)
 
 
 @pytest.fixture
@@ -205,7 +213,7 @@ def test_lines_are_those_of_the_kernel_and_levers_reach_what_they_promise(rig: R
     check(amounts(found), amounts(bill, "fetching"), 0.05)
     check(amounts(found), counted, 0.03)
 
-    rig.run(levers["leaders"]["what"].partition(" (")[0], "--plan-file", str(rig.folder / "leaders.json"))
+    rig.run(*levers["leaders"]["commands"])
     found, counted = rig.bill()
     check(amounts(found), amounts(bill, "leaders"), 0.05)
     check(amounts(found), counted, 0.03)
@@ -216,9 +224,7 @@ def test_lines_are_those_of_the_kernel_and_levers_reach_what_they_promise(rig: R
     check(amounts(found), amounts(bill, "members"), 0.05)
     check(amounts(found), counted, 0.03)
 
-    plan = str(rig.folder / "plan.json")
-    rig.run(levers["replicas"]["what"].partition(", then")[0], "--plan-file", plan)
-    rackassign("reassign apply", rig.cluster.bootstrap, "--plan-file", plan, home=rig.folder)
+    rig.run(*levers["replicas"]["commands"])
     wait_until(rig.reads_locally, "consumers that have found the replicas in their racks", timeout_s=300)
     found, counted = rig.bill()
     check(amounts(found), amounts(bill, "replicas"), 0.05)

@@ -129,6 +129,8 @@ def _samples(text: MetricsText, id_: int | None) -> Iterator[tuple[int, Sample]]
         for label in ("id", "client_id")
         if (number := parse_digits(sample.labels.get(label, ""))) is not None
     }
+    if id_ is not None and len(own) == 1 and id_ not in own:
+        raise ConfigError(f"{text.shown}: is given as broker {id_}, and its metrics are of broker {min(own)}")
     for sample in counters:
         pod = next((match for label in _PODS if (match := _POD.match(sample.labels.get(label, "")))), None)
         if id_ is None and pod is None and len(own) != 1:

@@ -35,7 +35,7 @@ class BillMetrics(Collector):
             self._lines = {}
             return
         usage = Usage.of(report)
-        items, floor = usage.items(Setting()), least(usage, self._price)
+        items, (floor, _) = usage.items(Setting()), least(usage, self._price)
         self._lines = {
             line: (
                 total(item.across for key, item in items.items() if key.line == line),

@@ -98,11 +98,13 @@ class Evaluation:
         now: All items as they are.
         levers: The levers, in the order in which they pay.
         floor: Bytes per second of each item across racks that no lever goes below.
+        least: Billed bytes per second of all items together that no lever goes below.
     """
 
     now: Items
     levers: tuple[Lever, ...]
     floor: Mapping[ItemKey, float]
+    least: float
 
 
 def billed(items: Items, price: Price) -> Span:
@@ -141,23 +143,36 @@ class _Evaluator:
                 change = replace(alone, setting=replace(setting, partitions=alone.setting.partitions))
             else:
                 change = self._change(kind, setting, items)
-            if kind == "members" and not setting.fetching:
-                # Fetching from followers alone saves nothing here; with another assignment it may.
-                both = self._members(replace(setting, fetching=True), items)
+            if kind in {"members", "replicas"} and not setting.fetching:
+                # Fetching from followers alone saves nothing here; with other readers or replicas it may.
+                both = self._change(kind, replace(setting, fetching=True), items)
                 if self._left(both.setting) < self._left(change.setting):
                     change = replace(both, fetches=True)
             after = self.usage.items(change.setting)
-            beyond = self._billed(items).less(self._billed(after))
+            beyond = self._saved(items, after, setting, change.setting)
             if beyond.most <= 0 or beyond.least < 0:
                 # It would cost more than it saves, so it is left out.
                 change, after, beyond = Change(setting, skews=change.skews), items, Span()
-            saved = self._billed(now).less(self._billed(self.usage.items(alone.setting)))
+            saved = self._saved(now, self.usage.items(alone.setting), Setting(), alone.setting)
             levers.append(Lever(kind, change, saved, beyond, after))
             setting, items = change.setting, after
-        return Evaluation(now, tuple(levers), least(self.usage, self.price))
+        return Evaluation(now, tuple(levers), *least(self.usage, self.price))
 
     def _billed(self, items: Items) -> Span:
         return billed(items, self.price)
+
+    def _saved(self, before: Items, after: Items, old: Setting, new: Setting) -> Span:
+        """Return what a change saves; producers of unknown rack may gain or lose what they write where leaders move."""
+        saved = self._billed(before).less(self._billed(after))
+        racks = self.usage.cluster.topology.broker_racks()
+        moved = 0.0
+        for tp in new.partitions.keys() & self.usage.writers.keys():
+            homes = {
+                racks.get(leader) for s in (old, new) if (leader := self.usage.partition(tp, s).leader) is not None
+            }
+            if len(homes) > 1:
+                moved += self.usage.writers[tp].get(None, 0.0)
+        return Span(saved.least - moved, saved.most + moved)
 
     def _left(self, setting: Setting) -> float:
         return self._billed(self.usage.items(setting)).most
@@ -240,9 +255,10 @@ class _Evaluator:
         readers.sort(key=lambda g: (-across[g.snapshot.live.name].least, g.snapshot.live.name))
         for group in readers[:_MOST_GROUPS] if fetching else ():
             near = GroupLocality.of(group, self.usage.cluster.with_selectors())
-            if any(near.coverage.values()):
+            # The command does not know the rack map.
+            if any(near.coverage.values()) and not group.snapshot.rack_map_members:
                 yield self._reassigned(setting, state, near=near)
-        for rack in sorted({*self.usage.cluster.topology.broker_racks().values()} if setting.fetching else ()):
+        for rack in sorted({*self.usage.cluster.topology.broker_racks().values()} if fetching else ()):
             yield self._with_replicas(setting, rack)
 
     def _reassigned(
@@ -328,11 +344,15 @@ class _Evaluator:
         return LeaderTraffic(written, {broker.id: broker.rack for broker in brokers}, max_skew=self.max_skew)
 
 
-def least(usage: Usage, price: Price) -> dict[ItemKey, float]:
-    """Return the least of each partition's bytes across racks, wherever it is led and its replicas are, by item."""
+def least(usage: Usage, price: Price) -> tuple[dict[ItemKey, float], float]:
+    """Return the least bytes across racks of each item, and of all that is billed, wherever leaders and replicas are.
+
+    The two do not add up: where a partition is led best for its producers need not be best for its followers.
+    """
     racks, free = usage.cluster.topology.broker_racks(), price.free_replication
     brokers = Counter(racks.values())
     floor: dict[ItemKey, float] = {}
+    together = 0.0
     for tp, by_rack in usage.writers.items():
         replicas = usage.partition(tp, Setting()).replicas
         others = len({racks.get(broker) for broker in replicas}) - 1
@@ -342,10 +362,11 @@ def least(usage: Usage, price: Price) -> dict[ItemKey, float]:
             (max(others, len(replicas) - count) * size, known - by_rack.get(rack, 0.0))
             for rack, count in sorted(brokers.items())
         ] or [(0.0, 0.0)]
-        copied, written = min(led, key=lambda row: ((0.0 if free else row[0]) + row[1], row))
-        for key, rate in ((ItemKey("replicating", tp.topic), copied), (ItemKey("producing", tp.topic), written)):
-            floor[key] = floor.get(key, 0.0) + rate
-    return floor
+        together += min((0.0 if free else copied) + written for copied, written in led)
+        for line, i in (("replicating", 0), ("producing", 1)):
+            key = ItemKey(line, tp.topic)  # type: ignore[arg-type]
+            floor[key] = floor.get(key, 0.0) + min(row[i] for row in led)
+    return floor, together
 
 
 def _skews(planned: ReassignmentPlan) -> dict[int, float]:

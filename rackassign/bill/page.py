@@ -11,7 +11,19 @@ from datetime import datetime, timezone
 
 from rackassign import __version__
 from rackassign.bill import LINES, Line
-from rackassign.bill.report import SOURCES, TITLES, Bill, further, headline, once, owners, ranked, usd_range, what
+from rackassign.bill.report import (
+    SOURCES,
+    TITLES,
+    Bill,
+    commands,
+    further,
+    headline,
+    once,
+    owners,
+    ranked,
+    usd_range,
+    what,
+)
 from rackassign.bill.usage import Items, Span
 from rackassign.monitoring.html_page import environment
 from rackassign.monitoring.report import format_bytes, format_range
@@ -76,6 +88,7 @@ def page(bill: Bill, history: Sequence[HistoryPoint] = (), at: datetime | None =
             what=lambda lever: what(lever, bill),
             once=lambda lever: once(lever, bill),
             owners=owners,
+            commands=lambda lever: commands(lever, bill),
             further=further(bill),
             sources=SOURCES,
             items=rows[:_MOST_ITEMS],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rackassign import __version__
 from rackassign.admin.describe import RACK_AWARE
 from rackassign.bill import LINES, Line
-from rackassign.bill.levers import Evaluation, Lever
+from rackassign.bill.levers import Evaluation, Lever, billed
 from rackassign.bill.usage import Item, ItemKey, Items, Span, Usage, total
 from rackassign.monitoring import (
     ClusterReport,
@@ -53,6 +53,8 @@ TITLES = {
 
 _NAMED = 3
 _CENT = 0.005
+_SHARE = 0.01
+"""A gain below that share of the bill is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class Bill:
             return after
         matrix = self.measured[line][1]
         seen = Span(matrix.cross, matrix.cross_at_most)
-        return seen if items is None else after.times(seen.most / now.most) if now.most else Span()
+        # What the protocol does not show does not change either.
+        return seen if items is None or not now.most else after.times(seen.most / now.most)
 
     def usd(self, line: Line, bytes_s: float) -> float:
         """Return USD a month of a line."""
@@ -135,11 +138,15 @@ class Bill:
 
     @property
     def floor(self) -> float:
-        """USD a month that no lever goes below."""
-        return sum(self.usd(line, self.least(line)) for line in KAFKA)
+        """USD a month that no lever goes below, of all lines together."""
+        computed = self.price.monthly(billed(self.evaluation.now, self.price).most)
+        least = self.price.monthly(self.evaluation.least)
+        return least * self.money()[1] / computed if computed else self.money()[0]
 
     def beyond(self, lever: Lever) -> tuple[float, float]:
         """Return USD a month that a lever saves after those before it: at least, and at most."""
+        if not self.measured:
+            return self.price.monthly(lever.beyond.least), self.price.monthly(lever.beyond.most)
         place = self.evaluation.levers.index(lever)
         before = self.money(self.evaluation.levers[place - 1].items if place else None)
         after = self.money(lever.items)
@@ -160,6 +167,8 @@ def usd_range(least: float, most: float) -> str:
 
 def headline(bill: Bill) -> str:
     """Return the bill in one line."""
+    if not bill.report.cluster.topology.broker_racks():
+        return "No broker has a rack (broker.rack), so what crosses zones is not known."
     amount = usd_range(*bill.money())
     if not bill.price.usd_per_gb:
         return f"Traffic between racks costs nothing ({bill.price.source}): there is nothing to save."
@@ -172,18 +181,26 @@ def headline(bill: Bill) -> str:
     )
     costs = f"Kafka's traffic between racks costs {amount} USD a month ({parts or 'nothing crosses'})"
     least, most = bill.saving
+    least_possible = f"{format_usd(bill.floor)} is the least that is possible"
     if most < _CENT:
+        now = bill.money()
+        if now[1] - now[0] >= _CENT:
+            return f"{costs}. No lever lowers that for certain, since racks are not known; {least_possible}."
+        if now[0] - bill.floor >= max(_CENT, _SHARE * now[0]):
+            return f"{costs}. No lever that was tried lowers that; {least_possible}."
         return f"Nothing is to be gained: {costs}, and no lever lowers that."
     first = next(lever for lever in bill.evaluation.levers if lever.beyond.most > 0)
     saved = usd_range(*bill.beyond(first))
     return (
         f"{costs}. {usd_range(least, most)} of it can be saved, {saved} with the first lever: {TITLES[first.kind]}."
-        f" {format_usd(bill.floor)} is the least that is possible."
+        f" {least_possible}."
     )
 
 
 def once(lever: Lever, bill: Bill) -> str:
     """Return what a lever costs once: bytes that are copied, and in how many days that is paid back."""
+    if lever.change.joined:
+        return f"nothing is copied; {counted(len(lever.change.joined), 'member')} more run for good"
     if not lever.change.copied:
         return "nothing is copied"
     sizes = bill.report.measured.sizes
@@ -197,31 +214,46 @@ def once(lever: Lever, bill: Bill) -> str:
 
 def what(lever: Lever, bill: Bill) -> str:
     """Return what is to be done for a lever."""
-    near = "".join(f" --near-producers {quote(source)}" for source in bill.sources)
-    near += f" --max-skew {bill.max_skew}" if bill.max_skew else ""
     if lever.kind == "fetching":
         return _fetching(bill)
     if lever.kind == "leaders":
-        more = "; ".join(
-            f"--max-skew {skew} saves {format_usd(bill.price.monthly(saved))} more"
+        more = "".join(
+            f"; --max-skew {skew} saves {format_usd(bill.price.monthly(saved))} more"
             for skew, saved in lever.change.skews.items()
         )
-        return f"rackassign balance-leaders {bill.connection}{near}" + (f" ({more})" if more else "")
+        return f"elect leaders where the fewest bytes cross racks, as even as they are{more}"
     if lever.kind == "producers":
         return (
             "RackAwareProducer or its partitioner in producers of records without keys (Java: the partitioner of"
             " KIP-1123); how many of these bytes have keys is not known, so this is at most"
         )
     if lever.kind == "members":
-        settings = (_fetching(bill),) if lever.change.fetches else ()
-        return "; ".join((*settings, *_assigned(lever.change.groups), *_joined(lever)))
+        parts = [_fetching(bill)] if lever.change.fetches else []
+        return "; ".join((*parts, *_assigned(lever.change.groups), *_joined(lever)))
+    settings = f"{_fetching(bill)}; " if lever.change.fetches else ""
     if lever.change.added:
+        topics = join_first(sorted({strip_control_chars(tp.topic) for tp in lever.change.copied}), _NAMED)
         partitions = counted(len(lever.change.copied), "partition")
-        return f"one more replica in rack {lever.change.added} of {partitions}, with reassign plan"
+        return f"{settings}one more replica of {partitions} of {topics} in rack {lever.change.added}"
     if lever.change.groups:
-        name = quote(strip_control_chars(lever.change.groups[0].snapshot.live.name))
-        return f"rackassign reassign plan {bill.connection} --near-group {name}, then reassign apply"
-    return f"rackassign reassign plan {bill.connection}{near}, then reassign apply"
+        return (
+            f"{settings}move replicas to the racks of {strip_control_chars(lever.change.groups[0].snapshot.live.name)}"
+        )
+    return f"{settings}move replicas and leaders to where producers are"
+
+
+def commands(lever: Lever, bill: Bill) -> list[str]:
+    """Return the commands that do it, which run as they are; empty if it is a setting or a change of clients."""
+    near = "".join(f" --near-producers {quote(source)}" for source in bill.sources)
+    near += f" --max-skew {bill.max_skew}" if bill.max_skew else ""
+    if lever.kind == "leaders":
+        return [f"rackassign balance-leaders {bill.connection}{near}"]
+    if lever.kind != "replicas" or lever.change.added:
+        return []
+    if lever.change.groups:
+        near = f" --near-group {quote(lever.change.groups[0].snapshot.live.name)}"
+    apply = f"rackassign reassign apply {bill.connection}"
+    return [f"rackassign reassign plan {bill.connection}{near}", apply]
 
 
 def _fetching(bill: Bill) -> str:
@@ -253,7 +285,9 @@ def owners(lever: Lever) -> str:
     if lever.kind == "members":
         names = join_first([strip_control_chars(group.snapshot.live.name) for group in lever.change.groups], _NAMED)
         return f"To the owners of {names}: one rolling restart with another assignor; what is processed stays."
-    return "To the owners of clients: nothing changes for you but who leads, for which clients look themselves."
+    if lever.kind == "leaders":
+        return "To the owners of clients: nothing changes for you but who leads, for which clients look themselves."
+    return "To the owners of topics: replicas are copied while you read and write, with a throttle if you give one."
 
 
 def _assigned(groups: Sequence[GroupAnalysis]) -> Iterator[str]:
@@ -288,6 +322,9 @@ def further(bill: Bill) -> list[str]:
     """Return what levers leave: unknown racks, what even leaders cost, and groups that read across racks."""
     rows = cluster_advice(bill.report, free_replication=bill.price.free_replication)
     lines = [f"{row.who}: {row.what}." for row in rows if row.change.kind == "rack-map"]
+    silent = [strip_control_chars(g.snapshot.live.name) for g in bill.report.inspections if g.snapshot.unknown]
+    if silent and not lines:
+        lines = [f"The racks of members of {join_first(silent, _NAMED)} are not known: state them in --rack-map FILE."]
     leaders = next(lever for lever in bill.evaluation.levers if lever.kind == "leaders")
     if leaders.change.skews and leaders.beyond.most <= 0:
         skew, saved = next(iter(leaders.change.skews.items()))
@@ -373,6 +410,7 @@ def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
                 "lever": lever.kind,
                 "alone": _usd(*map(bill.price.monthly, lever.alone)),
                 "beyond": _usd(*bill.beyond(lever)),
+                "commands": commands(lever, bill) if lever.beyond.most > 0 else [],
                 "what": what(lever, bill) if lever.beyond.most > 0 or lever.alone.most > 0 else None,
                 "once": once(lever, bill),
                 "owners": owners(lever),

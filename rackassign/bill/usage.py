@@ -169,7 +169,7 @@ class Usage:
                 sent[rack, home] = sent.get((rack, home), 0.0) + amount
                 # Producers whose records are counted choose leaders in their rack already, so what they write elsewhere
                 # has keys. Of all others it is unknown.
-                if rack is None and led.get(tp.topic, set()) >= set(racks.values()):
+                if rack is None and racks and led.get(tp.topic, set()) >= set(racks.values()):
                     local[tp.topic] = local.get(tp.topic, 0.0) + amount
         return {
             key: Item.of(TrafficMatrix(of_key), local.get(key.topic, 0.0) if key.line == "producing" else 0.0)
@@ -259,6 +259,9 @@ _PLAN_S = 30.0
 _SAME = 0.03
 """Differences of that share are none: logs and producers are not read at the same moment."""
 
+OVERCLAIMED = 1.25
+"""Producers that export so many times what the logs of a topic grow by are not those of the topic alone."""
+
 BROKERS_OWN = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 """Topics that coordinators write to."""
 
@@ -285,6 +288,14 @@ def writers_of(cluster: ObservedCluster, measured: Throughput, producers: Writte
         for tp in to:
             by_rack = found.setdefault(tp, {})
             by_rack[home] = by_rack.get(home, 0.0) + rate * (grown.get(tp, 0.0) / whole if whole else 1 / len(to))
+    # What is in no log was sent elsewhere, or before compression: only its shares count.
+    claimed, kept = dict[str, float](), dict[str, float]()
+    for tp, by_rack in found.items():
+        claimed[tp.topic] = claimed.get(tp.topic, 0.0) + sum(by_rack.values())
+        kept[tp.topic] = kept.get(tp.topic, 0.0) + grown.get(tp, 0.0)
+    for tp, by_rack in found.items():
+        if tp in grown and claimed[tp.topic] > OVERCLAIMED * kept[tp.topic]:
+            found[tp] = {rack: size * kept[tp.topic] / claimed[tp.topic] for rack, size in by_rack.items()}
     for tp, rate in grown.items():
         rest = rate - sum(found[tp].values())
         if rest > _SAME * rate:

@@ -158,7 +158,9 @@ PriceOption = Annotated[
 ]
 CloudOption = Annotated[
     str | None,
-    typer.Option("--cloud", help="Use the list price of a cloud instead: aws, msk, gcp or azure.", show_default=False),
+    typer.Option(
+        "--cloud", help="Use the list price of a cloud instead: aws, msk, gcp, azure or none.", show_default=False
+    ),
 ]
 _LONGEST_S = 86_400
 _WHOLE = 100

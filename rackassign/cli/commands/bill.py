@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -25,6 +25,7 @@ from rackassign.bill.report import (
     Bill,
     Source,
     as_json,
+    commands,
     describe_invoice,
     further,
     headline,
@@ -34,7 +35,7 @@ from rackassign.bill.report import (
     usd_range,
     what,
 )
-from rackassign.bill.usage import Items, Setting, Usage, total
+from rackassign.bill.usage import OVERCLAIMED, Items, Setting, Usage, total
 from rackassign.cli import ExitCode
 from rackassign.cli.connection import ClientConfig, admin_client
 from rackassign.cli.shared_options import (
@@ -62,8 +63,14 @@ from rackassign.errors import ConfigError
 from rackassign.monitoring import ClusterReport, GroupCollector, Price, RackMap
 from rackassign.monitoring.report import format_usd
 from rackassign.monitoring.traffic import TrafficMatrix
-from rackassign.monitoring.written_bytes import WrittenBytes, read_written_bytes, written_traffic, written_warnings
-from rackassign.text import strip_control_chars
+from rackassign.monitoring.written_bytes import (
+    WrittenBytes,
+    WrittenTraffic,
+    read_written_bytes,
+    written_traffic,
+    written_warnings,
+)
+from rackassign.text import join_ids, strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.bill.invoice import Invoice
@@ -170,6 +177,20 @@ def bill(
     return ExitCode.DONE
 
 
+def _unsure(report: ClusterReport, written: WrittenTraffic | None) -> Iterator[str]:
+    """Yield what makes figures of the bill less than exact."""
+    offline = [broker.id for broker in report.cluster.brokers if broker.fenced]
+    if offline:
+        yield f"brokers {join_ids(offline)} are offline: what is copied to them later counts as if it were copied now"
+    for topic in written.topics if written is not None else ():
+        share = written.explained(topic) if written is not None else None
+        if share is not None and share > OVERCLAIMED:
+            yield (
+                f"producers have sent {share:.1f} times what the logs of topic {topic.topic} grew by, so only their"
+                " shares count: are they of this cluster?"
+            )
+
+
 def _of_snapshots(path: Path, price: Price, max_skew: int) -> tuple[Bill, list[HistoryPoint]]:
     """Return the bill of the last snapshot, and what crossed racks in all of them."""
     from rackassign.bill.page import HistoryPoint  # noqa: PLC0415 - as the page
@@ -251,7 +272,7 @@ class _Looks:
             measured,
             self._producers,
             max_skew=max_skew,
-            notes=(*notes, *written_warnings(written, report)),
+            notes=(*notes, *written_warnings(written, report), *_unsure(report, written)),
         )
 
 
@@ -280,7 +301,7 @@ def show(made: Bill, console: Console) -> None:
             ),
             soft_wrap=True,
         )
-        for text in (what(lever, made), owners(lever)):
+        for text in (what(lever, made), *(f"$ {line}" for line in commands(lever, made)), owners(lever)):
             console.print(plain_line(f"   {text}"), soft_wrap=True)
     for text in further(made):
         console.print(plain_line(text), soft_wrap=True)

@@ -14,7 +14,7 @@ from rackassign.bill import LINES, Line
 from rackassign.bill.gauges import BillMetrics
 from rackassign.bill.levers import evaluate
 from rackassign.bill.page import HistoryPoint, page
-from rackassign.bill.report import Bill, Source, as_json, further, headline, once, what
+from rackassign.bill.report import Bill, Source, as_json, commands, further, headline, once, what
 from rackassign.bill.usage import Span, Usage
 from rackassign.cli.commands.bill import show
 from rackassign.model import TopicPartition
@@ -130,9 +130,12 @@ def test_each_lever_has_its_command() -> None:
         "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
         " (replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector)"
     )
-    assert what(levers["leaders"], made).startswith(
+    assert what(levers["leaders"], made) == "elect leaders where the fewest bytes cross racks, as even as they are"
+    (command,) = commands(levers["leaders"], made)
+    assert command == (
         "rackassign balance-leaders --bootstrap-server broker:9092 --near-producers http://app:9100/metrics"
     )
+    assert commands(levers["fetching"], made) == []
     assert once(levers["leaders"], made) == "nothing is copied"
 
 
@@ -142,7 +145,10 @@ def test_members_are_moved_by_an_assignor_and_replicas_by_a_plan() -> None:
     assert what(levers["members"], made) == "billing: switch to cooperative-sticky of rackassign from range"
     made = bill(replicas=[[1, 2]] * 3, selector="x.RackAwareReplicaSelector")
     replicas = made.evaluation.levers[-1]
-    assert "rackassign reassign plan --bootstrap-server broker:9092 --near-" in what(replicas, made)
+    assert commands(replicas, made) == [
+        "rackassign reassign plan --bootstrap-server broker:9092 --near-producers http://app:9100/metrics",
+        "rackassign reassign apply --bootstrap-server broker:9092",
+    ]
     assert made.usage.measured.sizes == {}
 
 
