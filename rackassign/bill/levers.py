@@ -162,17 +162,25 @@ class _Evaluator:
         return billed(items, self.price)
 
     def _saved(self, before: Items, after: Items, old: Setting, new: Setting) -> Span:
-        """Return what a change saves; producers of unknown rack may gain or lose what they write where leaders move."""
-        saved = self._billed(before).less(self._billed(after))
-        racks = self.usage.cluster.topology.broker_racks()
-        moved = 0.0
-        for tp in new.partitions.keys() & self.usage.writers.keys():
-            homes = {
-                racks.get(leader) for s in (old, new) if (leader := self.usage.partition(tp, s).leader) is not None
-            }
+        """Return what a change saves: all or nothing of clients of unknown rack, where a leader moves."""
+        usage, racks = self.usage, self.usage.cluster.topology.broker_racks()
+        moved: set[TopicPartition] = set()
+        for tp in new.partitions:
+            homes = {racks.get(leader) for s in (old, new) if (leader := usage.partition(tp, s).leader) is not None}
             if len(homes) > 1:
-                moved += self.usage.writers[tp].get(None, 0.0)
-        return Span(saved.least - moved, saved.most + moved)
+                moved.add(tp)
+        unknown = sum(usage.writers[tp].get(None, 0.0) for tp in sorted(moved) if tp in usage.writers)
+        fetched = 0.0
+        for group in usage.groups if moved or new.fetching != old.fetching else ():
+            reads, covered = usage.reads(group, new) if group.snapshot.unknown else ((), frozenset())
+            for tp in (read.tp for read in reads if read.home is None and read.tp not in covered):
+                size = group.rates.bytes_s.get(tp, 0.0)
+                unknown += size * (tp in moved)
+                # With a replica selector a reader may find a replica in its rack that is not the leader.
+                spread = {racks.get(broker) for broker in usage.partition(tp, new).replicas}
+                fetched += size * (new.fetching != old.fetching and len(spread) > 1)
+        saved = self._billed(before).less(self._billed(after))
+        return Span(saved.least - unknown, saved.most + max(unknown, fetched))
 
     def _left(self, setting: Setting) -> float:
         return self._billed(self.usage.items(setting)).most
