@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from rackassign.bill import LINES, Line
-from rackassign.bill.flow_logs import is_address, read_flow_logs
+from rackassign.bill.flow_logs import is_address, list_files, read_flow_logs
 from rackassign.bill.flows import FLOWS, FlowNetwork, classify, describe_flows, find_recorders, sum_flows
 from rackassign.errors import ConfigError
 from rackassign.monitoring import ClusterReport, RackMap
@@ -111,6 +111,14 @@ def read_obi_traffic(url: str, seconds: float, network: FlowNetwork) -> NetworkT
     }
     sums = sum_flows([classify(pa.RecordBatch.from_pydict(columns), known)])
     return NetworkTraffic(_lines(sums, seconds), ())
+
+
+def check_sources(prometheus: str, flow_logs: str) -> None:
+    """Raise `ConfigError` if Prometheus does not respond, or there are no files, before anything is measured."""
+    if prometheus:
+        _query(prometheus, "vector(1)")
+    if flow_logs:
+        list_files(flow_logs)
 
 
 def _query(url: str, query: str) -> Iterable[tuple[Mapping[str, str], float]]:

@@ -147,6 +147,10 @@ def bill(
     else:
         looks = _Looks(producers or (), broker_metrics or ())
         looks.check()
+        if prometheus or flow_logs:
+            from rackassign.bill.network import check_sources  # noqa: PLC0415 - imports pyarrow
+
+            check_sources(prometheus, flow_logs)
         with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
             report = GroupCollector(admin, racks).report(
                 None,

@@ -87,6 +87,8 @@ def test_the_bill_is_of_the_last_snapshot_and_the_page_has_those_before(
         (["bill", "--bootstrap-server", "x:1", "--producers", "/none"], "/none: No such file or directory"),
         (["bill", "--bootstrap-server", "x:1", "--broker-metrics", "/none"], "/none: No such file or directory"),
         (["bill", "--bootstrap-server", "x:1", "--cloud", "ibm"], "cloud must be one of aws"),
+        (["bill", "--bootstrap-server", "x:1", "--prometheus", "http://127.0.0.1:9"], "Connection refused"),
+        (["bill", "--bootstrap-server", "x:1", "--flow-logs", "/none"], "cannot read /none"),
         (["bill", "/none"], "cannot read /none: No such file or directory"),
     ],
 )
