@@ -143,7 +143,7 @@ class _Evaluator:
                 change = replace(alone, setting=replace(setting, partitions=alone.setting.partitions))
             else:
                 change = self._change(kind, setting, items)
-            if kind in {"members", "replicas"} and not setting.fetching:
+            if kind in {"members", "replicas"} and not (setting.fetching or self._all_fetch()):
                 # Fetching from followers alone saves nothing here; with other readers or replicas it may.
                 both = self._change(kind, replace(setting, fetching=True), items)
                 if self._left(both.setting) < self._left(change.setting):
@@ -157,6 +157,12 @@ class _Evaluator:
             levers.append(Lever(kind, change, saved, beyond, after))
             setting, items = change.setting, after
         return Evaluation(now, tuple(levers), *least(self.usage, self.price))
+
+    def _all_fetch(self) -> bool:
+        """Return whether brokers and consumers have what fetching from followers needs already."""
+        shots = (group.snapshot for group in self.usage.groups)
+        away = any(shot.leaders_only or shot.unknown for shot in shots)
+        return self.usage.cluster.read_policy == "any-replica" and not away
 
     def _billed(self, items: Items) -> Span:
         return billed(items, self.price)
