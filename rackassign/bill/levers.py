@@ -150,10 +150,13 @@ class _Evaluator:
                     change = replace(both, fetches=True)
             after = self.usage.items(change.setting)
             beyond = self._saved(items, after, setting, change.setting)
+            saved = self._saved(now, self.usage.items(alone.setting), Setting(), alone.setting)
+            if kind == "producers":
+                # How many of these records have keys is not known, so nothing is less for certain.
+                beyond = saved = Span(0.0, self.usage.written_anywhere(setting))
             if beyond.most <= 0 or beyond.least < 0:
                 # It would cost more than it saves, so it is left out.
                 change, after, beyond = Change(setting, skews=change.skews), items, Span()
-            saved = self._saved(now, self.usage.items(alone.setting), Setting(), alone.setting)
             levers.append(Lever(kind, change, saved, beyond, after))
             setting, items = change.setting, after
         return Evaluation(now, tuple(levers), *least(self.usage, self.price))
@@ -195,7 +198,7 @@ class _Evaluator:
         if kind == "fetching":
             return Change(replace(setting, fetching=True))
         if kind == "producers":
-            return Change(replace(setting, local_writes=True))
+            return Change(setting)
         if kind == "leaders":
             return self._leaders(setting)
         if kind == "members":

@@ -145,7 +145,7 @@ class Bill:
 
     def beyond(self, lever: Lever) -> tuple[float, float]:
         """Return USD a month that a lever saves after those before it: at least, and at most."""
-        if not self.measured:
+        if not self.measured or lever.kind == "producers":
             return self.price.monthly(lever.beyond.least), self.price.monthly(lever.beyond.most)
         place = self.evaluation.levers.index(lever)
         before = self.money(self.evaluation.levers[place - 1].items if place else None)
@@ -189,10 +189,12 @@ def headline(bill: Bill) -> str:
         if now[0] - bill.floor >= max(_CENT, _SHARE * now[0]):
             return f"{costs}. No lever that was tried lowers that; {least_possible}."
         return f"Nothing is to be gained: {costs}, and no lever lowers that."
-    first = next(lever for lever in bill.evaluation.levers if lever.beyond.most > 0)
+    gaining = [lever for lever in bill.evaluation.levers if lever.beyond.most > 0]
+    first = next((lever for lever in gaining if lever.beyond.least > 0), gaining[0])
+    which = "the first lever" if first is gaining[0] else f"lever {gaining.index(first) + 1}"
     saved = usd_range(*bill.beyond(first))
     return (
-        f"{costs}. {usd_range(least, most)} of it can be saved, {saved} with the first lever: {TITLES[first.kind]}."
+        f"{costs}. {usd_range(least, most)} of it can be saved, {saved} with {which}: {TITLES[first.kind]}."
         f" {least_possible}."
     )
 

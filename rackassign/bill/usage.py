@@ -85,14 +85,12 @@ class Setting:
         fetching: Whether all brokers have a replica selector, and all consumers `client.rack`.
         assigned: Names of groups in which rackassign assigns partitions to members.
         joined: Groups with one member more, by name, with the partitions of each member.
-        local_writes: Whether producers send records without a key to leaders in their rack.
     """
 
     partitions: Mapping[TopicPartition, Partition] = field(default_factory=dict)
     fetching: bool = False
     assigned: frozenset[str] = frozenset()
     joined: Mapping[str, tuple[Group, Mapping[str, Partitions]]] = field(default_factory=dict)
-    local_writes: bool = False
 
 
 class Readers(NamedTuple):
@@ -155,8 +153,6 @@ class Usage:
     def _written_items(self, setting: Setting) -> Items:
         racks = self.cluster.topology.broker_racks()
         pairs: dict[ItemKey, dict[tuple[str | None, str | None], float]] = {}
-        led = self._leader_racks(setting) if setting.local_writes else {}
-        local: dict[str, float] = {}
         for tp, by_rack in self.writers.items():
             partition = self.partition(tp, setting)
             home = None if partition.leader is None else racks.get(partition.leader)
@@ -167,23 +163,21 @@ class Usage:
             sent = pairs.setdefault(ItemKey("producing", tp.topic), {})
             for rack, amount in by_rack.items():
                 sent[rack, home] = sent.get((rack, home), 0.0) + amount
-                # Producers whose records are counted choose leaders in their rack already, so what they write elsewhere
-                # has keys. Of all others it is unknown.
-                if rack is None and racks and led.get(tp.topic, set()) >= set(racks.values()):
-                    local[tp.topic] = local.get(tp.topic, 0.0) + amount
-        return {
-            key: Item.of(TrafficMatrix(of_key), local.get(key.topic, 0.0) if key.line == "producing" else 0.0)
-            for key, of_key in pairs.items()
-        }
+        return {key: Item.of(TrafficMatrix(of_key)) for key, of_key in pairs.items()}
 
-    def _leader_racks(self, setting: Setting) -> dict[str, set[str]]:
+    def written_anywhere(self, setting: Setting) -> float:
+        """Return bytes per second of producers of unknown rack to topics that are led in each rack.
+
+        Producers whose writes are counted choose leaders in their rack already, so what they write elsewhere has keys.
+        """
         racks = self.cluster.topology.broker_racks()
         led: dict[str, set[str]] = {}
         for tp in self.writers:
             leader = self.partition(tp, setting).leader
             if leader in racks:
                 led.setdefault(tp.topic, set()).add(racks[leader])
-        return led
+        everywhere = {topic for topic, of in led.items() if of == set(racks.values())}
+        return sum(by_rack.get(None, 0.0) for tp, by_rack in self.writers.items() if tp.topic in everywhere)
 
     def read_items(self, group: Readers, setting: Setting) -> Items:
         """Return the items of a group."""
