@@ -29,8 +29,8 @@ CLOUDS: Mapping[str, tuple[float, str, bool]] = {
     "msk": (_AWS, "AWS between availability zones: 0.01 USD/GB on each side; MSK does not bill replication", True),
     "gcp": _GOOGLE,
     "google": _GOOGLE,
-    "none": (0.0, "no price", False),
     "azure": (0.0, "Azure between availability zones of a region: free", False),
+    "none": (0.0, "no price", False),
 }
 """List prices of November 2026 in USD/GB for both ends together, with their source, and whether brokers replicate free
 of charge; contracts may differ."""

@@ -186,8 +186,10 @@ def _unsure(report: ClusterReport, written: WrittenTraffic | None) -> Iterator[s
     offline = [broker.id for broker in report.cluster.brokers if broker.fenced]
     if offline:
         yield f"brokers {join_ids(offline)} are offline: what is copied to them later counts as if it were copied now"
-    for topic in written.topics if written is not None else ():
-        share = written.explained(topic) if written is not None else None
+    if written is None:
+        return
+    for topic in written.topics:
+        share = written.explained(topic)
         if share is not None and share > OVERCLAIMED:
             yield (
                 f"producers have sent {share:.1f} times what the logs of topic {topic.topic} grew by, so only their"
@@ -201,16 +203,11 @@ def _of_snapshots(path: Path, price: Price, max_skew: int) -> tuple[Bill, list[H
     from rackassign.bill.snapshots import read_snapshots  # noqa: PLC0415 - imports pyarrow
 
     found = read_snapshots(path)
-    history = [
-        HistoryPoint(
-            each.taken,
-            {
-                line: total(item.across for key, item in each.usage.items(Setting()).items() if key.line == line)
-                for line in LINES
-            },
-        )
-        for each in found
-    ]
+    history = []
+    for each in found:
+        items = each.usage.items(Setting())
+        across = {line: total(item.across for key, item in items.items() if key.line == line) for line in LINES}
+        history.append(HistoryPoint(each.taken, across))
     report = found[-1].report()
     usage = Usage.of(report)
     return Bill(usage, report, evaluate(usage, report, price, max_skew), price, max_skew=max_skew), history

@@ -400,7 +400,7 @@ def test_standbys_are_planned_with_active_members(cli: Cli) -> None:
         ),
         (("state", "clean", "--execute", "--state-dir", ""), "", "--state-dir: expected a folder, got an empty name"),
         (("demo", "--price-per-gb", "-1"), "", "price must be from 0 to 1000000 USD/GB, got -1.0"),
-        (("demo", "--cloud", "moon"), "", 'cloud must be one of aws, msk, gcp, google, azure, got "moon"'),
+        (("demo", "--cloud", "moon"), "", 'cloud must be one of aws, msk, gcp, google, azure, none, got "moon"'),
     ],
 )
 def test_what_is_wrong_is_one_line_on_stderr(cli: Cli, words: tuple[str, ...], given: str, message: str) -> None:
