@@ -70,7 +70,10 @@ def test_what_all_refuse(
         (["inspect", "--all-groups", "--fail-under", "0.95"], "fail-under: 0.95 is ambiguous: give 95% or 0.95%"),
         (["inspect", "--all-groups", "--fail-under", "1"], "fail-under: 1 is ambiguous: give 100% or 1%"),
         (["inspect", "--all-groups", "--price-per-gb", "-1"], "price must be from 0 to 1000000 USD/GB, got -1.0"),
-        (["inspect", "--all-groups", "--cloud", "AWS"], 'cloud must be one of aws, msk, gcp, google, azure, none, got "AWS"'),
+        (
+            ["inspect", "--all-groups", "--cloud", "AWS"],
+            'cloud must be one of aws, msk, gcp, google, azure, none, got "AWS"',
+        ),
         (["top", "--all-groups", "--cloud", ""], 'cloud must be one of aws, msk, gcp, google, azure, none, got ""'),
         (
             ["exporter", "--cloud", "aws", "--price-per-gb", "0.01"],
