@@ -36,8 +36,9 @@ TOPICS = {"three": 3, "two": 2, "one": 1}
 WRITES = {"a": [["three", True, 80]], "b": [["two", True, 80]], "c": [["one", False, 80]]}
 GROUPS = {"of-three": "three", "of-two": "two", "of-one": "one"}
 SECONDS = 20.0
-SHARE = 0.06
-"""Differences that are allowed: some 1 % on a quiet machine. Beside other tests producers send in bursts of seconds."""
+SHARE = 0.1
+"""Differences that are allowed: 1 to 3 % are seen where nothing else runs. Beside other tests producers send in bursts,
+and the two windows are not the same second. What is counted twice or not at all differs by more."""
 
 REQUESTS = 10_000.0
 """Bytes per second of requests and responses without records, at the most."""
