@@ -106,6 +106,11 @@ class Evaluation:
     floor: Mapping[ItemKey, float]
     least: float
 
+    @property
+    def gaining(self) -> list[Lever]:
+        """The levers that save something after those before them."""
+        return [lever for lever in self.levers if lever.beyond.most > 0]
+
 
 def billed(items: Items, price: Price) -> Span:
     """Return what is billed of all items."""
@@ -304,20 +309,20 @@ class _Evaluator:
 
     def _with_replicas(self, setting: Setting, rack: str) -> Change:
         """Return one more replica in a rack of each partition that more bytes are read from there than written to."""
-        racks, usage = self.usage.cluster.topology.broker_racks(), self.usage
+        racks, usage, written = self.usage.cluster.topology.broker_racks(), self.usage, self.usage.written
         wanted: dict[TopicPartition, float] = {}
         for group in usage.groups:
             for read in usage.reads(group, setting)[0]:
                 if read.kind == "cross" and read.home == rack:
                     # A group that catches up reads more than is written, and only for a while.
-                    size = min(group.rates.bytes_s.get(read.tp, 0.0), usage.written.get(read.tp, 0.0))
+                    size = min(group.rates.bytes_s.get(read.tp, 0.0), written.get(read.tp, 0.0))
                     wanted[read.tp] = wanted.get(read.tp, 0.0) + size
         load = Counter(broker for tp in usage.writers for broker in usage.partition(tp, setting).replicas)
         added: dict[TopicPartition, Partition] = {}
         for tp, size in sorted(wanted.items()):
             partition = usage.partition(tp, setting)
             there = [broker for broker, of in racks.items() if of == rack and broker not in partition.replicas]
-            if there and size > (0.0 if self.price.free_replication else usage.written.get(tp, 0.0)):
+            if there and size > (0.0 if self.price.free_replication else written.get(tp, 0.0)):
                 broker = min(there, key=lambda broker: (load[broker], broker))
                 load[broker] += 1
                 added[tp] = replace(partition, replicas=(*partition.replicas, broker))

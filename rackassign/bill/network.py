@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import socket
-import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from http.client import HTTPException
+from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -21,8 +20,9 @@ from rackassign.bill.flow_logs import is_address, list_files, read_flow_logs
 from rackassign.bill.flows import FLOWS, FlowNetwork, classify, describe_flows, find_recorders, sum_flows
 from rackassign.errors import ConfigError
 from rackassign.monitoring import ClusterReport, RackMap
+from rackassign.monitoring.metrics_text import readable, without_secrets
 from rackassign.monitoring.traffic import TrafficMatrix
-from rackassign.text import counted, short_repr, truncate
+from rackassign.text import counted, short_repr
 
 # After `flow_logs`, whose error names the extra with pyarrow.
 import pyarrow as pa  # isort: skip
@@ -75,7 +75,7 @@ def read_flow_traffic(path: str, network: FlowNetwork) -> NetworkTraffic:
     """Return the traffic in a flow log, or in all below a folder, on average over the hours that it has."""
     # The first pass shows which addresses record what they send.
     recorders = find_recorders(read_flow_logs(path))
-    known = FlowNetwork(network.brokers, network.ports, network.clients, network.subnets, recorders)
+    known = replace(network, recorders=recorders)
     sums = sum_flows(classify(batch, known) for batch in read_flow_logs(path))
     hours = len(set(sums["hour"].to_pylist()))
     notes = (f"flow logs: {counted(hours, 'hour')} with flows, over which they count", *describe_flows(sums))
@@ -96,8 +96,11 @@ def read_obi_traffic(url: str, seconds: float, network: FlowNetwork) -> NetworkT
         flows[ends] = max(flows.get(ends, 0.0), value)
         zones |= {a: labels[z] for a, z in ((source, "src_zone"), (target, "dst_zone")) if labels.get(z)}
     if not flows:
-        raise ConfigError(f"{url}: has no {_METRIC} with addresses; does OBI export network metrics with src_address?")
-    known = FlowNetwork(network.brokers, network.ports, network.clients, {**zones, **network.subnets})
+        shown = without_secrets(url)
+        raise ConfigError(
+            f"{shown}: has no {_METRIC} with addresses; does OBI export network metrics with src_address?"
+        )
+    known = replace(network, subnets={**zones, **network.subnets})
     ports = [[int(ends[i]) if ends[i].isdigit() else -1 for ends in flows] for i in (2, 3)]
     columns: dict[str, Any] = {
         "srcaddr": [ends[0] for ends in flows],
@@ -123,23 +126,19 @@ def check_sources(prometheus: str, flow_logs: str) -> None:
 
 def _query(url: str, query: str) -> Iterable[tuple[Mapping[str, str], float]]:
     """Yield labels and value of each series of an instant query."""
+    shown, form = without_secrets(url), urlencode({"query": query}).encode()
     if not url.lower().startswith(("http://", "https://")):
         raise ConfigError(
-            f"prometheus: expected an address that begins with http:// or https://, got {short_repr(url)}"
+            f"prometheus: expected an address that begins with http:// or https://, got {short_repr(shown)}"
         )
-    request = urllib.request.Request(f"{url.rstrip('/')}/api/v1/query", urlencode({"query": query}).encode())  # noqa: S310 - http or https
-    shown = url.rpartition("@")[2]
-    try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 - http or https
-            found = json.loads(response.read(_LARGEST))
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ConfigError(f"{shown}: responded {error.code}, expected 200") from None
-    except (OSError, HTTPException, ValueError) as error:
-        cause = getattr(error, "reason", None) or error
-        raise ConfigError(f"{shown}: {truncate(str(cause))}") from None
+    with readable(shown, "address"):
+        # http or https
+        request = urllib.request.Request(f"{url.rstrip('/')}/api/v1/query", form)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
+            content = response.read(_LARGEST)
     with suppress(KeyError, TypeError, ValueError, IndexError):
-        return [(row["metric"], float(row["value"][1])) for row in found["data"]["result"]]
+        rows = json.loads(content)["data"]["result"]
+        return [(row["metric"], float(row["value"][1])) for row in rows]
     raise ConfigError(f"{shown}: expected the response of Prometheus to a query")
 
 

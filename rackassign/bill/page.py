@@ -50,7 +50,7 @@ def page(bill: Bill, history: Sequence[HistoryPoint] = (), at: datetime | None =
         at: Time of the bill; by default now.
     """
     evaluation = bill.evaluation
-    levers = [lever for lever in evaluation.levers if lever.beyond.most > 0]
+    levers = evaluation.gaining
     rows = ranked(evaluation.now)
     pairs = sorted(
         (

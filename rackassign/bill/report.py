@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -52,6 +53,7 @@ TITLES = {
 }
 
 _NAMED = 3
+_USER = re.compile(r"(?<=://)[^/?#]*@")
 _CENT = 0.005
 _SHARE = 0.01
 """A gain below that share of the bill is none."""
@@ -189,7 +191,7 @@ def headline(bill: Bill) -> str:
         if now[0] - bill.floor >= max(_CENT, _SHARE * now[0]):
             return f"{costs}. No lever that was tried lowers that; {least_possible}."
         return f"Nothing is to be gained: {costs}, and no lever lowers that."
-    gaining = [lever for lever in bill.evaluation.levers if lever.beyond.most > 0]
+    gaining = bill.evaluation.gaining
     first = next((lever for lever in gaining if lever.beyond.least > 0), gaining[0])
     which = "the first lever" if first is gaining[0] else f"lever {gaining.index(first) + 1}"
     saved = usd_range(*bill.beyond(first))
@@ -246,7 +248,9 @@ def what(lever: Lever, bill: Bill) -> str:
 
 def commands(lever: Lever, bill: Bill) -> list[str]:
     """Return the commands that do it, which run as they are; empty if it is a setting or a change of clients."""
-    near = "".join(f" --near-producers {quote(source)}" for source in bill.sources)
+    # Pages are passed on: a password in an address is not.
+    sources = (_USER.sub("USER:PASSWORD@", source) for source in bill.sources)
+    near = "".join(f" --near-producers {quote(source)}" for source in sources)
     near += f" --max-skew {bill.max_skew}" if bill.max_skew else ""
     if lever.kind == "leaders":
         return [f"rackassign balance-leaders {bill.connection}{near}"]

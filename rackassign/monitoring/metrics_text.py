@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +24,15 @@ except ModuleNotFoundError:
     # Commands that may read metrics are used without them, too.
     text_string_to_metric_families = None  # type: ignore[assignment]
 
-__all__ = ["MetricsText", "no_metrics", "parse_metrics", "read_metrics", "text_string_to_metric_families"]
+__all__ = [
+    "MetricsText",
+    "no_metrics",
+    "parse_metrics",
+    "read_metrics",
+    "readable",
+    "text_string_to_metric_families",
+    "without_secrets",
+]
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 16
@@ -51,7 +60,7 @@ def read_metrics(sources: Sequence[str], what: str) -> list[MetricsText]:
 
 
 def _read_text(source: str) -> MetricsText:
-    begin, shown = time.monotonic(), _shown(source)
+    begin, shown = time.monotonic(), without_secrets(source)
     text = _read(source, shown)
     return MetricsText(shown, (begin + time.monotonic()) / 2, text)
 
@@ -70,7 +79,7 @@ def parse_metrics(text: str, shown: str, names: Collection[str]) -> Iterator[Sam
         raise no_metrics(shown) from None
 
 
-def _shown(source: str) -> str:
+def without_secrets(source: str) -> str:
     """Return a source for messages, without passwords: neither its user information nor its query."""
     if "://" not in source:
         return strip_control_chars(source) or '""'
@@ -78,17 +87,11 @@ def _shown(source: str) -> str:
     return truncate(f"{start}://{rest.partition('?')[0].partition('#')[0].rpartition('@')[2]}")
 
 
-def _read(source: str, shown: str) -> str:
-    remote = "://" in source
-    if remote and not source.lower().startswith(("http://", "https://")):
-        raise ConfigError(f"{shown}: expected a file, or an address that begins with http:// or https://")
+@contextmanager
+def readable(shown: str, what: str) -> Iterator[None]:
+    """Turn errors of opening and reading into a `ConfigError` without secrets; `what` may be invalid."""
     try:
-        # http or https
-        with urllib.request.urlopen(source, timeout=_TIMEOUT_S) if remote else Path(source).open("rb") as file:  # noqa: S310
-            content: bytes = file.read(_LARGEST + 1)
-            if len(content) <= _LARGEST and getattr(file, "length", None):
-                # A process that ends while it responds; `read` with a size does not raise then.
-                raise IncompleteRead(content)
+        yield
     except urllib.error.HTTPError as error:
         error.close()
         raise ConfigError(f"{shown}: responded {error.code}, expected 200") from None
@@ -100,7 +103,22 @@ def _read(source: str, shown: str) -> str:
         cause = getattr(error, "reason", None) or error
         raise ConfigError(f"{shown}: {strip_control_chars(getattr(cause, 'strerror', None) or str(cause))}") from None
     except ValueError:
-        raise ConfigError(f"{shown}: not a valid {'address' if remote else 'name of a file'}") from None
+        raise ConfigError(f"{shown}: not a valid {what}") from None
+
+
+def _read(source: str, shown: str) -> str:
+    remote = "://" in source
+    if remote and not source.lower().startswith(("http://", "https://")):
+        raise ConfigError(f"{shown}: expected a file, or an address that begins with http:// or https://")
+    with (
+        readable(shown, "address" if remote else "name of a file"),
+        # http or https
+        urllib.request.urlopen(source, timeout=_TIMEOUT_S) if remote else Path(source).open("rb") as file,  # noqa: S310
+    ):
+        content: bytes = file.read(_LARGEST + 1)
+        if len(content) <= _LARGEST and getattr(file, "length", None):
+            # A process that ends while it responds; `read` with a size does not raise then.
+            raise IncompleteRead(content)
     if len(content) > _LARGEST:
         raise ConfigError(f"{shown}: more than {_LARGEST // 1024**2} MiB; expected metrics")
     try:

@@ -282,7 +282,7 @@ def show(made: Bill, console: Console) -> None:
     console.print(plain_line(headline(made)), soft_wrap=True)
     if not made.report.measured.seconds or not made.price.usd_per_gb:
         return
-    levers = [lever for lever in made.evaluation.levers if lever.beyond.most > 0]
+    levers = made.evaluation.gaining
     numbers = [str(number) for number in range(1, len(levers) + 1)]
     table = _table("USD a month between racks, now, after each lever, and at the least")
     for column in ("", "now", *numbers, "least"):

@@ -110,12 +110,16 @@ def test_anything_else_is_one_error_without_secrets(body: bytes, status: int, pr
     known = flow_network(report(), BROKERS, RackMap())
     with answering(body, status) as url:
         with pytest.raises(ConfigError, match=problem) as refused:
-            read_obi_traffic(url, 10.0, known)
+            read_obi_traffic(f"{url}?token=s3cret", 10.0, known)
         assert "s3cret" not in str(refused.value)
     with pytest.raises(ConfigError, match="Connection refused"):
         read_obi_traffic(url, 10.0, known)
     with pytest.raises(ConfigError, match="begins with http"):
         read_obi_traffic("file:///etc/passwd", 10.0, known)
+    for wrong in ("http://[", "http://", "http://me:s3cret@127.0.0.1:0x"):
+        with pytest.raises(ConfigError) as refused:
+            read_obi_traffic(wrong, 10.0, known)
+        assert "s3cret" not in str(refused.value)
 
 
 def test_flow_logs_are_averaged_over_the_hours_that_they_have(tmp_path: Path) -> None:

@@ -136,6 +136,8 @@ def test_each_lever_has_its_command() -> None:
         "rackassign balance-leaders --bootstrap-server broker:9092 --near-producers http://app:9100/metrics"
     )
     assert commands(levers["fetching"], made) == []
+    secret = replace(made, sources=("https://me:s3cret@app:9100/metrics",))
+    assert commands(levers["leaders"], secret)[0].endswith("--near-producers https://USER:PASSWORD@app:9100/metrics")
     assert once(levers["leaders"], made) == "nothing is copied"
 
 
