@@ -162,10 +162,14 @@ class Rig:
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             assert running.stdout is not None
             assert running.stderr is not None
-            # The steps that it shows are when it begins and ends to measure.
-            looks = [self.look() for line in running.stderr if line.startswith(("Measuring", "Describing"))]
+            looks, said = [], ""
+            for line in running.stderr:
+                said += line
+                # The steps that it shows are when it begins and ends to measure.
+                if line.startswith(("Measuring", "Describing")):
+                    looks.append(self.look())
             found = running.stdout.read()
-        assert running.returncode == 0
+        assert running.returncode == 0, said
         _, before, after = looks
         return json_schemas.parsed("bill", found), self.across(before, after)
 
@@ -174,7 +178,7 @@ class Rig:
 def rig(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Rig]:
     (jar,) = fetched([AGENT])
     rules, ports = tmp_path / "jmx.yml", free_ports(len(RACKS))
-    rules.write_text("rules: [{pattern: '.*'}]\n", "utf-8")
+    rules.write_text("{includeObjectNames: ['kafka.server:*'], rules: [{pattern: '.*'}]}\n", "utf-8")
 
     def with_agent(java: Path, version: str, jars: Sequence[Path], spec: BrokerSpec, *options: str) -> list[str]:
         return broker_command(java, version, jars, spec, *options, f"-javaagent:{jar}={ports[spec.id - 1]}:{rules}")
