@@ -363,7 +363,12 @@ class _Evaluator:
             for tp, by_rack in self.usage.writers.items()
             if tp.topic not in BROKERS_OWN and any(rate for rack, rate in by_rack.items() if rack is not None)
         }
-        return LeaderTraffic(written, {broker.id: broker.rack for broker in brokers}, max_skew=self.max_skew)
+        return LeaderTraffic(
+            written,
+            {broker.id: broker.rack for broker in brokers},
+            max_skew=self.max_skew,
+            free_replication=self.price.free_replication,
+        )
 
 
 def least(usage: Usage, price: Price) -> tuple[dict[ItemKey, float], float]:

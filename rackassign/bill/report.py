@@ -252,6 +252,7 @@ def commands(lever: Lever, bill: Bill) -> list[str]:
     sources = (_USER.sub("USER:PASSWORD@", source) for source in bill.sources)
     near = "".join(f" --near-producers {quote(source)}" for source in sources)
     near += f" --max-skew {bill.max_skew}" if bill.max_skew else ""
+    near += " --cloud msk" if bill.price.free_replication and bill.sources else ""
     if lever.kind == "leaders":
         return [f"rackassign balance-leaders {bill.connection}{near}"]
     if lever.kind != "replicas" or lever.change.added:

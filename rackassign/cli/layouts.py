@@ -221,12 +221,16 @@ def show_prediction(prepared: PreparedReassignment, console: Console, price: Pri
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("topic", overflow="fold")
     reads = ["reads across racks", "predicted"] if readers is not None else []
-    for column in ("written", "across racks", "predicted", *reads):
+    # As long as replicas do not share a rack, as much is copied across racks whoever leads.
+    copies = total.copied_now != total.copied_after
+    more = ["replicated across racks", "predicted"] if copies else []
+    for column in ("written", "across racks", "predicted", *reads, *more):
         table.add_column(column, justify="right")
     shown = [*list(topics.items())[:_LARGEST_TOPICS], *([("total", total)] if len(topics) > 1 else [])]
     for name, found in shown:
         read = (found.read_now, found.read_after) if readers is not None else ()
-        table.add_row(plain_line(name), *map(format_bytes, (found.written, found.now, found.after, *read)))
+        copied = (found.copied_now, found.copied_after) if copies else ()
+        table.add_row(plain_line(name), *map(format_bytes, (found.written, found.now, found.after, *read, *copied)))
     console.print(table)
     racks = prepared.planned.before.racks()
     leaders = [
@@ -234,7 +238,8 @@ def show_prediction(prepared: PreparedReassignment, console: Console, price: Pri
         for broker, (now, after) in _leaders(prepared.planned).items()
     ]
     console.print(plain_line(f"leaders by broker: {join_first(leaders, _SHOWN)}"), soft_wrap=True)
-    now, after = total.now + total.read_now, total.after + total.read_after
+    now = total.now + total.read_now + (total.copied_now if copies else 0)
+    after = now - total.saved
     if after < now:
         ends = f"{format_bytes(after)} would cross racks instead of {format_bytes(now)}"
     elif after > now:

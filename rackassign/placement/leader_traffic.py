@@ -1,7 +1,10 @@
-"""Bytes across racks that depend on which replica leads: those of producers, and those of readers sent to the leader.
+"""Bytes across racks that depend on which replica leads: of producers, followers, and readers sent to the leader.
 
 A producer with keys cannot choose its partition, so it writes to wherever the leader is. The leader of each partition
 is chosen by the bytes that its producers have sent from each rack. Only ratios of bytes matter.
+
+Each byte is copied to the followers in other racks. There are as many of them wherever the leader is, unless replicas
+share a rack: with two in a and one in b, a leader in b has twice as many bytes copied across racks.
 
 The partitions of a group are read by their current owners, and each byte once. An owner that is sent to a replica in
 its rack costs nothing wherever the leader is.
@@ -34,11 +37,14 @@ class CrossRackBytes:
     """Bytes of a topic, and how many of them cross racks."""
 
     written: int = 0
-    # Of these, bytes across racks with the current leaders, and with other leaders; and the same of what is read.
+    # Of these, bytes across racks with the current leaders, and with other leaders; and the same of what is read, and
+    # of what is copied to followers, unless that is free.
     now: int = 0
     after: int = 0
     read_now: int = 0
     read_after: int = 0
+    copied_now: int = 0
+    copied_after: int = 0
 
     def __add__(self, other: CrossRackBytes) -> CrossRackBytes:
         return CrossRackBytes(
@@ -47,7 +53,14 @@ class CrossRackBytes:
             self.after + other.after,
             self.read_now + other.read_now,
             self.read_after + other.read_after,
+            self.copied_now + other.copied_now,
+            self.copied_after + other.copied_after,
         )
+
+    @property
+    def saved(self) -> int:
+        """Bytes across racks less with other leaders; negative if there are more."""
+        return self.now + self.read_now + self.copied_now - self.after - self.read_after - self.copied_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +111,20 @@ class LeaderTraffic:
     # How many leaders more or less than its even share, rounded, a broker may have; it may have as many as now in any
     # case. Only partitions that are written count.
     max_skew: int = 0
+    # Whether what followers copy is not billed, so that it does not count.
+    free_replication: bool = False
     # What of the metrics is not used, as text for users.
     problems: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, metrics: WrittenBytes, state: ClusterState, readers: OwnerReads | None = None, max_skew: int = 0
+        cls,
+        metrics: WrittenBytes,
+        state: ClusterState,
+        readers: OwnerReads | None = None,
+        max_skew: int = 0,
+        *,
+        free_replication: bool = False,
     ) -> LeaderTraffic:
         numbered = {series: count for series, count in metrics.series.items() if series.partition is not None}
         if metrics.series and not numbered:
@@ -129,7 +150,7 @@ class LeaderTraffic:
             _missing(gone),
             foreign_racks(homes, {rack for rack in racks.values() if rack is not None}),
         ]
-        return cls(written, racks, readers, max_skew, tuple(filter(None, problems)))
+        return cls(written, racks, readers, max_skew, free_replication, tuple(filter(None, problems)))
 
     def cross_written(self, tp: TopicPartition, leader: int) -> int:
         """Return the bytes of producers in another rack than the leader; any other, if the leader has none."""
@@ -145,12 +166,20 @@ class LeaderTraffic:
             return 0
         return sum(self.written.get(tp, {}).values())
 
+    def cross_copied(self, tp: TopicPartition, rack: str | None, racks: Iterable[str | None]) -> int:
+        """Return the bytes that followers copy from another rack, given the rack of the leader and of all replicas."""
+        if self.free_replication or rack is None:
+            return 0
+        return sum(self.written.get(tp, {}).values()) * sum(of not in {rack, None} for of in racks)
+
     def costs(self, state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> LeadingCosts:
         """Return the bytes across racks with each replica that can lead, for those of these lists that are written."""
         mine = {tp: row for tp, row in lists.items() if tp in self.written}
         of = {
             tp: {
-                broker: self.cross_written(tp, broker) + self.cross_read(tp, broker, row)
+                broker: self.cross_written(tp, broker)
+                + self.cross_read(tp, broker, row)
+                + self.cross_copied(tp, self.racks.get(broker), map(self.racks.get, row))
                 for broker in row
                 if broker not in state.offline(tp)
             }
@@ -169,7 +198,7 @@ class LeaderTraffic:
         rules: PlacementConstraints,
         kept: Collection[OwnerReads],
     ) -> LeadingCosts:
-        """Return the bytes of producers across racks with each replica, and with a new one in place of a replica.
+        """Return the bytes of producers and followers across racks with each replica, and a new one in place of one.
 
         No partition is in fewer racks or less evenly among them. Readers come before producers: a partition that is
         read in the rack of its owner stays so, and what is read otherwise does not count.
@@ -190,15 +219,17 @@ class LeaderTraffic:
             for rack in places:
                 if (racks, rack) not in fitting:
                     fitting[racks, rack] = [*_replaced(racks, rack, rules)]
-                replaced = [
-                    row[at]
+                copied = {
+                    row[at]: self.cross_copied(tp, rack, others)
                     for at, others in fitting[racks, rack]
                     if all(reads.are_local(tp, None, rack, others) for reads in local)
-                ]
-                # A replica that is still to be copied is replaced at no cost.
-                saving = [broker for broker in replaced if broker not in before[tp]]
-                if replaced:
-                    cost = self._written_outside(tp, rack)
+                }
+                if copied:
+                    least = min(copied.values())
+                    replaced = [broker for broker, size in copied.items() if size == least]
+                    # A replica that is still to be copied is replaced at no cost.
+                    saving = [broker for broker in replaced if broker not in before[tp]]
+                    cost = self._written_outside(tp, rack) + least
                     found[rack] = NewLeader(cost, tuple(saving or replaced), int(bool(saving)))
             new[tp] = found
         return replace(costs, of=of, new=new, before={tp: before[tp] for tp in new})
@@ -219,13 +250,15 @@ class LeaderTraffic:
             if tp.topic not in chosen or now is None:
                 continue
             old, new = (layout.topics[tp.topic][tp.partition] for layout in (before, after))
-            then = now if tp in stays else new[0]
+            then, new = (now, old) if tp in stays else (new[0], new)
             found[tp.topic] = found.get(tp.topic, CrossRackBytes()) + CrossRackBytes(
                 sum(self.written[tp].values()),
                 self.cross_written(tp, now),
                 self.cross_written(tp, then),
                 self.cross_read(tp, now, old),
                 self.cross_read(tp, then, new),
+                self.cross_copied(tp, self.racks.get(now), map(self.racks.get, old)),
+                self.cross_copied(tp, self.racks.get(then), map(self.racks.get, new)),
             )
         return dict(sorted(found.items(), key=lambda row: (-row[1].now - row[1].read_now, row[0])))
 

@@ -155,6 +155,7 @@ def prepare(
     *,
     written: WrittenBytes | None = None,
     max_skew: int = 0,
+    free_replication: bool = False,
 ) -> PreparedReassignment:
     """Describe a cluster and plan a reassignment; nothing is changed."""
     # The plan file does not contain `written`.
@@ -165,7 +166,7 @@ def prepare(
         state = replace(state, brokers=tuple(replace(broker, rack=None) for broker in state.brokers), gone={})
     _check_seen(state, request, registry)
     cluster, coverage = cluster_id(admin), None if near is None else near.members_per_rack(topics or ())
-    clients = _clients(written, state, near, max_skew)
+    clients = _clients(written, state, near, max_skew, free_replication=free_replication)
     planned = plan_reassignment(
         state, replace(request, topics=topics), registry.for_cluster(cluster), coverage, near, clients=clients
     )
@@ -181,11 +182,17 @@ def prepare(
 
 
 def _clients(
-    written: WrittenBytes | None, state: ClusterState, near: GroupLocality | None, max_skew: int
+    written: WrittenBytes | None,
+    state: ClusterState,
+    near: GroupLocality | None,
+    max_skew: int,
+    *,
+    free_replication: bool,
 ) -> LeaderTraffic | None:
     if written is None:
         return None
-    return LeaderTraffic.of(written, state, None if near is None else OwnerReads.of(near), max_skew)
+    readers = None if near is None else OwnerReads.of(near)
+    return LeaderTraffic.of(written, state, readers, max_skew, free_replication=free_replication)
 
 
 def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: PlacementState) -> None:
@@ -223,12 +230,13 @@ def prepare_leaders(
     written: WrittenBytes | None = None,
     group: str = "",
     max_skew: int = 0,
+    free_replication: bool = False,
 ) -> PreparedReassignment:
     """Describe a cluster and plan orders of the lists with balanced leaders; nothing is changed."""
     # With `written`, leaders are where the fewest bytes cross racks, and reads of a group count as well.
     state = _seen(admin, topics)
     near = describe_readers(admin, group) if group else None
-    clients = _clients(written, state, near, max_skew)
+    clients = _clients(written, state, near, max_skew, free_replication=free_replication)
     planned = plan_leader_balance(state, rules, topics, clients)
     return PreparedReassignment(state, planned, Journal(cluster_id(admin), moves=planned.moves), near, clients=clients)
 

@@ -187,7 +187,14 @@ def plan(
         try:
             with admin_client(bootstrap, client_config) as admin:
                 prepared = (
-                    prepare(admin, request, known, written=written_bytes, max_skew=max_skew)
+                    prepare(
+                        admin,
+                        request,
+                        known,
+                        written=written_bytes,
+                        max_skew=max_skew,
+                        free_replication=price.free_replication,
+                    )
                     if reassignment is None
                     else prepare_from_lists(admin, reassignment, force=force)
                 )
@@ -599,7 +606,15 @@ def balance_leaders(
     rules = PlacementConstraints.of({"leaders": balance_by, "leader_racks": leader_rack or []})
     with admin_client(bootstrap, client_config) as admin:
         topics = tuple(sorted(set(topic))) if topic else None
-        prepared = prepare_leaders(admin, rules, topics, written=written, group=near_group, max_skew=max_skew)
+        prepared = prepare_leaders(
+            admin,
+            rules,
+            topics,
+            written=written,
+            group=near_group,
+            max_skew=max_skew,
+            free_replication=price.free_replication,
+        )
         _warn_of_clients(prepared)
         planned, outcome, stopped = prepared.planned, None, False
         if planned.moves and not dry_run:
@@ -646,7 +661,7 @@ def _check_saving(prepared: PreparedReassignment, most: float, price: Price, out
     total = sum(prepared.predicted().values(), CrossRackBytes())
     if not total.written:
         raise KafkaUnavailableError("near-producers: the metrics count no bytes of these topics, so there is no answer")
-    saved = max(0, total.now + total.read_now - total.after - total.read_after)
+    saved = max(0, total.saved)
     if output == "json":
         written = {**planned_as_json(prepared.planned), **prediction_as_json(prepared, price)}
         sys.stdout.write(json.dumps(written) + "\n")

@@ -138,6 +138,9 @@ def test_each_lever_has_its_command() -> None:
     assert commands(levers["fetching"], made) == []
     secret = replace(made, sources=("https://me:s3cret@app:9100/metrics",))
     assert commands(levers["leaders"], secret)[0].endswith("--near-producers https://USER:PASSWORD@app:9100/metrics")
+    # Where what followers copy is free, it does not count for the command either.
+    msk = replace(made, price=Price.from_options(None, "msk"))
+    assert commands(levers["leaders"], msk) == [f"{command} --cloud msk"]
     assert once(levers["leaders"], made) == "nothing is copied"
 
 

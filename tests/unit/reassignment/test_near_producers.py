@@ -44,7 +44,7 @@ from tests.helpers.examples import seeds
 from tests.helpers.highs import cheapest_choice
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
-RACKS = {broker.id: broker.rack for broker in BROKERS}
+RACKS = dict(enumerate("aabbcc", 1))
 
 Rows = Sequence[Sequence[int]]
 Written = Sequence[Mapping[str | None, int]]
@@ -91,7 +91,11 @@ def balanced(seen: ClusterState, written: Written, **more: Any) -> ReassignmentP
 
 def moved(seen: ClusterState, written: Written, near: GroupLocality | None = None, **more: Any) -> ReassignmentPlan:
     traffic = LeaderTraffic.of(
-        metrics(written), seen, None if near is None else OwnerReads.of(near), more.pop("max_skew", 0)
+        metrics(written),
+        seen,
+        None if near is None else OwnerReads.of(near),
+        more.pop("max_skew", 0),
+        free_replication=more.pop("free_replication", False),
     )
     request = ReassignmentRequest(**{"group": "g" if near is not None else "", **more})
     coverage = None if near is None else near.members_per_rack(["t"])
@@ -102,14 +106,16 @@ def prepared(seen: ClusterState, planned: ReassignmentPlan, traffic: LeaderTraff
     return PreparedReassignment(seen, planned, Journal("c"), clients=traffic)
 
 
+def across(leader: str, racks: Sequence[str], by_rack: Mapping[str | None, int]) -> int:
+    """Return the bytes of a partition across racks, of producers and followers, given the racks of its replicas."""
+    sent = sum(count for rack, count in by_rack.items() if rack not in {None, leader})
+    return sent + sum(by_rack.values()) * sum(rack != leader for rack in racks)
+
+
 def crossing(layout: Layout, written: Written) -> int:
     """Return the bytes across racks with the first replica of each list as the leader."""
-    return sum(
-        count
-        for row, by_rack in zip(layout.topics["t"], written, strict=True)
-        for rack, count in by_rack.items()
-        if rack not in {None, RACKS[row[0]]}
-    )
+    rows = zip(layout.topics["t"], written, strict=True)
+    return sum(across(RACKS[row[0]], [RACKS[broker] for broker in row], by_rack) for row, by_rack in rows)
 
 
 def led(layout: Layout) -> Counter[int]:
@@ -187,7 +193,7 @@ def test_an_uneven_lead_without_bytes_across_racks_stays_whatever_else_is_led() 
     # Nor is the acting leader given up, beside which the preferred one has fewer bytes across racks for others only.
     acting = replace(seen, topics={"t": replace(seen.topics["t"], partitions=(Partition((1, 3, 5), 3),) * 12)})
     kept = balanced(acting, [{"b": 1000}] * 12)
-    assert crossing(kept.after, [{"b": 1000}] * 12) == 0
+    assert {row[0] for row in kept.after.topics["t"]} == {3}
 
 
 @pytest.mark.parametrize("plan", [balanced, moved])
@@ -197,22 +203,32 @@ def test_what_the_next_skews_save_is_shown_until_nothing_more_crosses_racks(
     seen = state([[1, 3, 5], [3, 5, 1], [5, 1, 3]] * 8, brokers=BROKERS[::2])
     written: Written = [{"a": 1000}] * 24
 
-    assert crossing(plan(seen, written).after, written) == 16_000
+    # Of producers; each byte is copied to two other racks as well, whoever leads.
+    assert crossing(plan(seen, written).after, written) == 16_000 + 2 * 24_000
     assert plan(seen, written).skews == {1: 1000, 2: 2000, 5: 5000}
     assert plan(seen, written, max_skew=5).skews == {10: 5000, 20: 11_000}
     assert plan(seen, written, max_skew=20).skews == {}
 
 
-def fewest(
-    led_now: Sequence[Counter[int]], even: Counter[int], choices: Sequence[Sequence[int]], written: Written, skew: int
-) -> int:
+def leading(row: Sequence[int], by_rack: Mapping[str | None, int], *, copying: bool) -> dict[int, int]:
+    """Return the bytes across racks with each leader: a replica, or any broker in place of one replica."""
+    racks = [RACKS[broker] for broker in row]
+    found = {broker - 1: across(RACKS[broker], racks, by_rack) for broker in row}
+    for broker in set(RACKS) - set(row) if copying else ():
+        placed = [[*racks[:at], RACKS[broker], *racks[at + 1 :]] for at in range(len(row))]
+        fair = [
+            of
+            for of in placed
+            if len(set(of)) >= len(set(racks)) and max(Counter(of).values()) <= max(Counter(racks).values())
+        ]
+        found[broker - 1] = min(across(RACKS[broker], of, by_rack) for of in fair)
+    return found
+
+
+def fewest(led_now: Sequence[Counter[int]], even: Counter[int], costs: Sequence[Mapping[int, int]], skew: int) -> int:
     """Return the fewest bytes across racks if each partition chooses its leader, by an integer program."""
-    low = [min(max(0, min(len(choices) // 6, even[b]) - skew), *(now[b] for now in led_now)) for b in RACKS]
-    high = [max(max(-(-len(choices) // 6), even[b]) + skew, *(now[b] for now in led_now)) for b in RACKS]
-    costs = [
-        {broker - 1: sum(n for rack, n in by_rack.items() if rack != RACKS[broker]) for broker in brokers}
-        for brokers, by_rack in zip(choices, written, strict=True)
-    ]
+    low = [min(max(0, min(len(costs) // 6, even[b]) - skew), *(now[b] for now in led_now)) for b in RACKS]
+    high = [max(max(-(-len(costs) // 6), even[b]) + skew, *(now[b] for now in led_now)) for b in RACKS]
     least = cheapest_choice(costs, low, high)
     assert least is not None
     return least
@@ -232,15 +248,16 @@ def test_no_leaders_and_no_new_replicas_have_fewer_bytes_across_racks_and_a_seco
     found = balanced(seen, written, max_skew=skew)
 
     even = led(plan_leader_balance(state(rows), PlacementConstraints()).after)
-    assert crossing(found.after, written) == fewest([now], even, rows, written, skew) <= crossing(found.before, written)
+    costs = [leading(row, by_rack, copying=False) for row, by_rack in zip(rows, written, strict=True)]
+    assert crossing(found.after, written) == fewest([now], even, costs, skew) <= crossing(found.before, written)
     assert (found.notes, balanced(state(found.after.topics["t"], idle), written, max_skew=skew).moves) == ((), {})
 
     repaired = plan_reassignment(seen, ReassignmentRequest(), PlacementState()).after.topics["t"]
     better = moved(seen, written, max_skew=skew)
     lists = better.after.topics["t"]
-    choices = [list(RACKS)] * len(rows)
+    costs = [leading(row, by_rack, copying=True) for row, by_rack in zip(repaired, written, strict=True)]
     fair = Counter(dict.fromkeys(RACKS, len(rows) // 6))
-    least = fewest([now, Counter(row[0] for row in repaired)], fair, choices, written, skew)
+    least = fewest([now, Counter(row[0] for row in repaired)], fair, costs, skew)
     assert crossing(better.after, written) == least
     for before, row in zip(repaired, lists, strict=True):
         assert len({RACKS[broker] for broker in row}) >= len({RACKS[broker] for broker in before})
@@ -273,6 +290,37 @@ def test_readers_lose_nothing_to_producers_and_a_second_plan_moves_nothing(seed:
     assert near.local_partitions(found.after) >= near.local_partitions(alone.after)
     assert crossing(found.after, written) <= crossing(alone.after, written)
     assert planned(found.after.topics["t"], max_skew=2)[0].moves == {}
+
+
+def test_a_leader_near_producers_does_not_double_what_followers_copy() -> None:
+    written: Written = [{"a": 40, "b": 60}]
+    seen, elsewhere = (state([row], brokers=BROKERS[:4]) for row in ([1, 2, 3], [3, 1, 2]))
+
+    # Led from b, 20 bytes less come from producers of another rack, and 100 bytes more are copied to followers.
+    assert balanced(seen, written, max_skew=9).moves == {}
+    assert balanced(seen, written, max_skew=9, free_replication=True).moves[place(0)].after[0] == 3
+    # Nor does a leader stay where that is so.
+    assert balanced(elsewhere, written, max_skew=9).moves[place(0)].after[0] == 1
+    assert balanced(elsewhere, [{None: 9}], max_skew=9).moves[place(0)].after[0] == 1
+    # With a copy two replicas are where most is written, and only one is copied across racks.
+    assert sorted(RACKS[broker] for broker in moved(seen, written, max_skew=9).moves[place(0)].after) == ["a", "b", "b"]
+    assert moved(seen, written, max_skew=9, free_replication=True).copies == 0
+
+
+def test_what_followers_copy_is_shown_where_other_leaders_change_it() -> None:
+    seen, written = state([[3, 1, 2]], brokers=BROKERS[:4]), metrics([{"a": 40_000, "b": 60_000}])
+
+    for free, ends in ((False, "160 kB would cross racks instead of 240 kB"), (True, "no other leaders")):
+        traffic = LeaderTraffic.of(written, seen, max_skew=9, free_replication=free)
+        ready = prepared(seen, plan_leader_balance(seen, PlacementConstraints(), None, traffic), traffic)
+        out = io.StringIO()
+        show_prediction(ready, Console(file=out, width=120), Price())
+        rows = [line.split() for line in out.getvalue().splitlines()]
+        copied = [] if free else ["200", "kB", "100", "kB"]
+        sent = ["40", "kB", "40", "kB"] if free else ["40", "kB", "60", "kB"]
+        assert ["t", "100", "kB", *sent, *copied] in rows
+        assert ("replicated across racks" in out.getvalue()) is not free
+        assert ends in out.getvalue()
 
 
 def test_a_replica_moves_to_where_most_is_written_also_if_that_is_less_than_half() -> None:
@@ -344,6 +392,8 @@ def test_a_reader_that_is_sent_to_the_leader_counts_as_much_as_all_writers() -> 
             "after": 4,
             "read_now": 0 if selector else 18,
             "read_after": 0 if selector else 9,
+            "copied_now": 36,
+            "copied_after": 36,
         }
 
 
@@ -482,7 +532,7 @@ def test_the_table_has_the_topics_with_most_bytes_across_racks_and_their_sum() -
     assert [line[0] for line in lines if line and line[0].startswith("u")] == names[:1:-1]
     assert ["total", "186", "B", "186", "B", "0", "B"] in lines
     assert "leaders by broker: 1 (a) 13 to 1, 2 (a) 0, 3 (b) 0 to 12, 4 (b) 0" in out.getvalue()
-    assert ready.predicted()["u11"] == CrossRackBytes(21, 21, 0)
+    assert ready.predicted()["u11"] == CrossRackBytes(21, 21, 0, copied_now=21, copied_after=21)
     assert prepared(seen, ready.planned, traffic).predicted().keys() == set(names)
 
 
