@@ -30,7 +30,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "pyarrow":
         raise
-    raise MissingExtraError("pyarrow", "spark") from None
+    raise MissingExtraError("pyarrow", "bill") from None
 
 ADDRESSES = ("srcaddr", "dstaddr", "pkt_srcaddr", "pkt_dstaddr")
 _WORDS = {
@@ -91,6 +91,8 @@ def list_files(path: str | Path) -> list[str]:
     try:
         system, root = _file_system(str(path))
         found = system.get_file_info(root)
+        if found.type == pa_fs.FileType.NotFound:
+            raise ConfigError(f"cannot read {path}: no such file or folder")
         infos = [found] if found.is_file else system.get_file_info(pa_fs.FileSelector(root, recursive=True))
     except READ_ERRORS as error:
         raise ConfigError(f"cannot read {path}: {truncate(str(error))}") from None

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rackassign.bill.flow_logs import list_files, open_file
+from rackassign.bill.usage import Span
+from rackassign.bill.usage import total as total_span
 from rackassign.errors import ConfigError
 from rackassign.text import join_ids, short_repr
 
@@ -293,23 +295,27 @@ class Explanation:
 
     Args:
         billed: Bytes in the invoice.
-        payload: Bytes of Kafka, as often as they are billed.
+        payload: Bytes of Kafka, as often as they are billed: at least, and at most.
         headers: Bytes of headers of these segments, and of their acknowledgements.
         rest: What is left: traffic of others. Negative if Kafka explains more than the invoice has.
+        cost: Of all bytes in the invoice.
+        currency: Of the cost.
         brokers: What is billed for each broker.
         sentences: What is remarkable.
     """
 
     billed: float
-    payload: float
-    headers: float
-    rest: float
+    payload: Span
+    headers: Span
+    rest: Span
+    cost: float
+    currency: str
     brokers: Mapping[int, BilledTraffic]
     sentences: tuple[str, ...]
 
 
 def explain(
-    invoice: Invoice, bytes_s: Mapping[str, float], *, mtu: int = 9001, instances: Mapping[int, str] | None = None
+    invoice: Invoice, bytes_s: Mapping[str, Span], *, mtu: int = 9001, instances: Mapping[int, str] | None = None
 ) -> Explanation:
     """Return what Kafka explains of an invoice, if the rates of an interval were those of the invoice's whole period.
 
@@ -328,14 +334,15 @@ def explain(
     seconds = (invoice.last - invoice.first).total_seconds() if invoice.first and invoice.last else 0.0
     # AWS bills a byte at both ends, in rows without a direction too; Google bills the sender.
     ends = 2 if total.bytes_undirected or (total.bytes_in and total.bytes_out) else 1
-    payload = sum(bytes_s.values()) * seconds * ends
+    payload = total_span(bytes_s.values()).times(seconds * ends)
     # A segment is acknowledged by one without payload, which is billed alike. Fewer if acknowledgements are delayed.
-    headers = payload * 2 * HEADER_BYTES / (mtu - HEADER_BYTES)
-    rest = total.bytes_ - payload - headers
+    headers = payload.times(2 * HEADER_BYTES / (mtu - HEADER_BYTES))
+    known = payload.plus(headers)
+    rest = Span(total.bytes_ - known.most, total.bytes_ - known.least)
     sentences = [*invoice.sentences]
-    if rest < 0 and invoice.rows:
+    if rest.most < 0 and invoice.rows:
         sentences.append(
-            f"Kafka explains {(payload + headers) / total.bytes_ - 1:.0%} more than the invoice has: rates of the "
+            f"Kafka explains {known.least / total.bytes_ - 1:.0%} more than the invoice has: rates of the "
             "interval are above those of the invoice's period, or the invoice lacks an account"
             if total.bytes_ > 0
             else "the invoice has no bytes between zones, or corrections took them back"
@@ -343,4 +350,4 @@ def explain(
     brokers = {broker: invoice.resources.get(id_, BilledTraffic()) for broker, id_ in (instances or {}).items()}
     if missing := [broker for broker, traffic in brokers.items() if not traffic.bytes_]:
         sentences.append(f"the invoice has no traffic between zones of the instances of brokers {join_ids(missing)}")
-    return Explanation(total.bytes_, payload, headers, rest, brokers, tuple(sentences))
+    return Explanation(total.bytes_, payload, headers, rest, total.cost, invoice.currency, brokers, tuple(sentences))

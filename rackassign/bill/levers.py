@@ -1,4 +1,4 @@
-"""Levers: what can be changed, in the order in which it pays, with what each saves and costs.
+"""Levers: what can be changed, in the order of effort, with what each saves and costs.
 
 The order is that of effort: settings first, then elections, then code of producers and of consumers, then copies of
 replicas. Each lever is evaluated twice: alone, from the cluster as it is, and after those before it. One that saves
@@ -38,10 +38,14 @@ from rackassign.strategies.explain import evaluate_changes
 LeverKind = Literal["fetching", "leaders", "producers", "members", "replicas"]
 
 LEVERS: tuple[LeverKind, ...] = get_args(LeverKind)
-"""In the order in which they pay."""
+"""In the order of effort."""
 
 _MOST_GROUPS = 3
 """Groups near which replicas are tried: those that read most across racks."""
+
+_NOISE = 0.01
+"""Share of the written bytes below which other leaders save nothing, as for `balance-leaders --check`: the command goes
+by all that producers have written, and an interval is a part of it."""
 
 _PER_BYTE = 1000
 """Rates become integers in this unit of a byte per second."""
@@ -96,7 +100,7 @@ class Evaluation:
 
     Args:
         now: All items as they are.
-        levers: The levers, in the order in which they pay.
+        levers: The levers, in the order of effort.
         floor: Bytes per second of each item across racks that no lever goes below.
         least: Billed bytes per second of all items together that no lever goes below.
     """
@@ -159,7 +163,8 @@ class _Evaluator:
             if kind == "producers":
                 # How many of these records have keys is not known, so nothing is less for certain.
                 beyond = saved = Span(0.0, self.usage.written_anywhere(setting))
-            if beyond.most <= 0 or beyond.least < 0:
+            noise = _NOISE * sum(self.usage.written.values()) if kind == "leaders" else 0.0
+            if beyond.most <= noise or beyond.least < 0:
                 # It would cost more than it saves, so it is left out.
                 change, after, beyond = Change(setting, skews=change.skews), items, Span()
             levers.append(Lever(kind, change, saved, beyond, after))

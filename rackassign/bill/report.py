@@ -45,11 +45,11 @@ SOURCES: Mapping[Source, str] = {
 }
 
 TITLES = {
-    "fetching": "followers are fetched from",
-    "leaders": "leaders where topics are written",
-    "producers": "producers choose local leaders",
-    "members": "partitions go to members in their rack",
-    "replicas": "replicas where they are read and written",
+    "fetching": "fetch from followers",
+    "leaders": "lead partitions where they are written",
+    "producers": "let producers choose local leaders",
+    "members": "assign partitions to members in their rack",
+    "replicas": "move replicas to where they are read and written",
 }
 
 _NAMED = 3
@@ -92,7 +92,7 @@ class Bill:
         from rackassign.bill.invoice import explain  # noqa: PLC0415 - imports pyarrow
 
         free = {"replicating"} if self.price.free_replication else set()
-        return explain(invoice, {line: self.across(line).least for line in KAFKA if line not in free}, mtu=mtu)
+        return explain(invoice, {line: self.across(line) for line in KAFKA if line not in free}, mtu=mtu)
 
     def source(self, line: Line) -> Source:
         """Return where the figure of a line is from."""
@@ -182,6 +182,10 @@ def headline(bill: Bill) -> str:
         if bill.across(line).most
     )
     costs = f"Kafka's traffic between racks costs {amount} USD a month ({parts or 'nothing crosses'})"
+    if late := [strip_control_chars(g.snapshot.live.name) for g in bill.report.inspections if g.rates.catches_up]:
+        costs += (
+            f", while {join_first(late, _NAMED)} {'catches' if len(late) == 1 else 'catch'} up, which does not last"
+        )
     least, most = bill.saving
     least_possible = f"{format_usd(bill.floor)} is the least that is possible"
     if most < _CENT:
@@ -199,6 +203,13 @@ def headline(bill: Bill) -> str:
         f"{costs}. {usd_range(least, most)} of it can be saved, {saved} with {which}: {TITLES[first.kind]}."
         f" {least_possible}."
     )
+
+
+def summary(lever: Lever, bill: Bill) -> str:
+    """Return what a lever saves and costs, in one line."""
+    saved, alone = usd_range(*bill.beyond(lever)), usd_range(*map(bill.price.monthly, lever.alone))
+    line = f"{TITLES[lever.kind]}: saves {saved} USD a month (alone {alone}); {once(lever, bill)}"
+    return line if lever.alone.least >= 0 else f"{line}. Only after those before it: alone it may cost more"
 
 
 def once(lever: Lever, bill: Bill) -> str:
@@ -264,17 +275,22 @@ def commands(lever: Lever, bill: Bill) -> list[str]:
 
 
 def _fetching(bill: Bill) -> str:
-    away = [g for g in bill.report.inspections if g.snapshot.unknown or g.snapshot.leaders_only]
-    unknown = {member.id for group in away for member in group.snapshot.unknown}
-    members = unknown.union(*(group.snapshot.leaders_only for group in away))
-    change = RecommendedChange(
-        "selector" if bill.report.cluster.serving_all() else "rack",
-        # Whether members of unknown rack have `client.rack` is not known.
-        gain_at_most=int(bool(unknown)),
-        members=tuple(sorted(members)),
+    groups = bill.report.inspections
+    # Whether members of unknown rack have `client.rack` is not known. Those that gain nothing by it are not named.
+    members: dict[bool, set[str]] = {False: set(), True: set()}
+    for change in (change for group in groups for change in group.actions if change.kind in {"selector", "rack"}):
+        members[change.uncertain].update(change.members)
+    if bill.report.cluster.serving_all():
+        every = RecommendedChange("selector", members=tuple(sorted(members[False] | members[True])))
+        return f"{describe_change(every, groups)} (replica.selector.class={RACK_AWARE})"
+    if not any(members.values()):
+        members[True] = {member.id for group in groups for member in group.snapshot.unknown}
+        members[False] = {member for group in groups for member in group.snapshot.leaders_only} - members[True]
+    return "; ".join(
+        describe_change(RecommendedChange("rack", gain_at_most=int(unsure), members=tuple(sorted(of))), groups)
+        for unsure, of in members.items()
+        if of
     )
-    line = f" (replica.selector.class={RACK_AWARE})" if change.kind == "selector" else ""
-    return f"{describe_change(change, away)}{line}"
 
 
 def owners(lever: Lever) -> str:
@@ -318,10 +334,17 @@ def _joined(lever: Lever) -> Iterator[str]:
 def describe_invoice(found: Explanation) -> list[str]:
     """Return what Kafka explains of an invoice, as sentences."""
     parts = (("Kafka's records", found.payload), ("headers", found.headers), ("others", found.rest))
-    shares = ", ".join(
-        f"{name} {format_bytes(size)} ({size / found.billed:.0%})" for name, size in parts if found.billed
-    )
-    billed = [f"The invoice has {format_bytes(found.billed)} between zones, both ends counted: {shares}."]
+    shares = []
+    for name, span in parts if found.billed else ():
+        share = span.times(1 / found.billed)
+        text = format_range(share.least, share.most, "{:.0%}".format)
+        if found.cost:
+            text += f", {usd_range(*share.times(found.cost))} {found.currency}"
+        shares.append(f"{name} {format_range(*span, format_bytes)} ({text})")
+    cost = f" for {format_usd(found.cost)} {found.currency}" if found.cost else ""
+    billed = [
+        f"The invoice has {format_bytes(found.billed)} between zones, both ends counted{cost}: {', '.join(shares)}."
+    ]
     return [*(billed if found.billed else ()), *(f"{text[0].upper()}{text[1:]}." for text in found.sentences)]
 
 
@@ -418,9 +441,9 @@ def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
                 "alone": _usd(*map(bill.price.monthly, lever.alone)),
                 "beyond": _usd(*bill.beyond(lever)),
                 "commands": commands(lever, bill) if lever.beyond.most > 0 else [],
-                "what": what(lever, bill) if lever.beyond.most > 0 or lever.alone.most > 0 else None,
+                "what": what(lever, bill) if lever.beyond.most > 0 else None,
                 "once": once(lever, bill),
-                "owners": owners(lever),
+                "owners": owners(lever) if lever.beyond.most > 0 else None,
             }
             for lever in evaluation.levers
         ],
@@ -428,13 +451,19 @@ def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
         if bill.invoice is None
         else {
             "billed_bytes": round(bill.invoice.billed),
-            "payload_bytes": round(bill.invoice.payload),
-            "header_bytes": round(bill.invoice.headers),
-            "other_bytes": round(bill.invoice.rest),
+            "cost": round(bill.invoice.cost, 2),
+            "currency": bill.invoice.currency,
+            "payload_bytes": _bytes(bill.invoice.payload),
+            "header_bytes": _bytes(bill.invoice.headers),
+            "other_bytes": _bytes(bill.invoice.rest),
             "sentences": describe_invoice(bill.invoice),
         },
         "notes": list(bill.notes),
     }
+
+
+def _bytes(span: Span) -> dict[str, int]:
+    return {"at_least": round(span.least), "at_most": round(span.most)}
 
 
 def _usd(least: float, most: float) -> dict[str, float]:

@@ -25,7 +25,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "pyarrow":
         raise
-    raise MissingExtraError("pyarrow", "spark") from None
+    raise MissingExtraError("pyarrow", "bill") from None
 
 from rackassign.bill.usage import Readers, Usage, writers_of
 from rackassign.model import Broker, Group, Member, Partition, Partitions, TopicPartition, Topology

@@ -221,7 +221,7 @@ def show_prediction(prepared: PreparedReassignment, console: Console, price: Pri
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("topic", overflow="fold")
     reads = ["reads across racks", "predicted"] if readers is not None else []
-    # As long as replicas do not share a rack, as much is copied across racks whoever leads.
+    # As long as replicas do not share a rack, as much is copied across racks with any leader.
     copies = total.copied_now != total.copied_after
     more = ["replicated across racks", "predicted"] if copies else []
     for column in ("written", "across racks", "predicted", *reads, *more):

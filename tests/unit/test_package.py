@@ -71,7 +71,7 @@ def test_public_names_are_resolved_when_used() -> None:
         ("rackassign.clients.aiokafka", "aiokafka", "aiokafka"),
         ("rackassign.clients.confluent", "confluent", "confluent_kafka"),
         ("rackassign.clients.confluent", "confluent", "msgspec"),
-        ("rackassign.bill.snapshots", "spark", "pyarrow"),
+        ("rackassign.bill.snapshots", "bill", "pyarrow"),
         ("rackassign.integrations.faust", "faust", "faust, aiokafka"),
         ("rackassign.integrations.quix", "quix", "quixstreams, confluent_kafka"),
         ("rackassign.monitoring.opentelemetry", "opentelemetry", "opentelemetry"),

@@ -21,7 +21,6 @@ from rackassign.bill.broker_metrics import BrokerCounters, apply_broker_metrics,
 from rackassign.bill.levers import evaluate
 from rackassign.bill.report import (
     SOURCES,
-    TITLES,
     Bill,
     Source,
     as_json,
@@ -29,9 +28,9 @@ from rackassign.bill.report import (
     describe_invoice,
     further,
     headline,
-    once,
     owners,
     ranked,
+    summary,
     usd_range,
     what,
 )
@@ -115,7 +114,7 @@ def bill(
     invoice: Annotated[
         str, typer.Option(help="Invoice to explain: FOCUS, or a cost and usage report of AWS; CSV or Parquet.")
     ] = "",
-    mtu: Annotated[int, typer.Option(help="Largest IP packet in bytes, for the headers in an invoice.")] = 9001,
+    mtu: Annotated[int, typer.Option(min=68, help="Largest IP packet in bytes, for the headers in an invoice.")] = 9001,
     max_skew: Annotated[int, typer.Option(min=0, help="As that of balance-leaders, for the leaders of a lever.")] = 0,
     rack_map: RackMapFile = "",
     price: PriceOption = None,
@@ -127,8 +126,8 @@ def bill(
     """Show what Kafka's traffic between racks costs, who causes it, and what to set."""
     check_output(output, "table", "json")
     check_interval(interval)
-    if not interval and (producers or broker_metrics):
-        raise ConfigError("producers and brokers are measured over an interval, so --interval cannot be 0")
+    if not interval:
+        raise ConfigError("a bill is of what is measured over an interval, so --interval cannot be 0")
     check_writable("html", html)
     if prometheus and flow_logs:
         raise ConfigError("give either --prometheus or --flow-logs")
@@ -138,6 +137,8 @@ def bill(
         raise ConfigError("give either --bootstrap-server, or a folder of snapshots")
     history: list[HistoryPoint] = []
     if snapshots:
+        if rack_map:
+            raise ConfigError("--rack-map is for `snapshot`, which writes the racks that it has")
         if producers or broker_metrics or prometheus or flow_logs:
             raise ConfigError(
                 "--producers, --broker-metrics, --prometheus and --flow-logs are measured beside a cluster: they need"
@@ -295,13 +296,7 @@ def show(made: Bill, console: Console) -> None:
     table.add_row("all", *(usd_range(*made.money(stage)) for stage in stages), format_usd(made.floor))
     console.print(table)
     for number, lever in zip(numbers, levers, strict=True):
-        alone, beyond = usd_range(*map(made.price.monthly, lever.alone)), usd_range(*made.beyond(lever))
-        console.print(
-            plain_line(
-                f"{number}. {TITLES[lever.kind]}: saves {beyond} USD a month (alone {alone}); {once(lever, made)}"
-            ),
-            soft_wrap=True,
-        )
+        console.print(plain_line(f"{number}. {summary(lever, made)}"), soft_wrap=True)
         for text in (what(lever, made), *(f"$ {line}" for line in commands(lever, made)), owners(lever)):
             console.print(plain_line(f"   {text}"), soft_wrap=True)
     for text in further(made):

@@ -67,7 +67,7 @@ def snapshot(
     if interval and not parquet:
         raise ConfigError("--interval is for --parquet: scenarios have no rates")
     if parquet and find_spec("pyarrow") is None:
-        raise MissingExtraError("pyarrow", "spark")
+        raise MissingExtraError("pyarrow", "bill")
     file = _file(parquet) if parquet else None
 
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:

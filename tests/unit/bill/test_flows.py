@@ -514,7 +514,7 @@ def test_sums_are_written_by_hour_zones_and_line(tmp_path: Path) -> None:
 def test_the_extra_is_named_where_pyarrow_is_missing() -> None:
     code = "import sys; sys.modules['pyarrow'] = None; import rackassign.bill.flows"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert "MissingExtraError: pyarrow is missing: pip install 'rackassign[spark]'" in done.stderr
+    assert "MissingExtraError: pyarrow is missing: pip install 'rackassign[bill]'" in done.stderr
 
 
 @pytest.fixture(scope="module")

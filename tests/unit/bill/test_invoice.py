@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from rackassign.bill.invoice import BilledTraffic, Invoice, explain, read_invoice
+from rackassign.bill.report import describe_invoice
+from rackassign.bill.usage import Span, total
 from rackassign.errors import ConfigError
 
 AWS_TEXT = "$0.010 per GB - regional data transfer - in/out/between EC2 AZs or using elastic IPs or ELB"
@@ -216,7 +217,7 @@ def test_an_invoice_without_such_rows_states_what_was_looked_for(tmp_path: Path)
     (sentence,) = found.sentences
     for word in ("DataTransfer-Regional-Bytes", "InterZone", "between EC2 AZs", "egress"):
         assert word in sentence
-    assert explain(found, {"producing": 5.0}).sentences == (sentence,)
+    assert explain(found, exactly(producing=5.0)).sentences == (sentence,)
 
 
 @pytest.mark.parametrize(
@@ -273,27 +274,43 @@ def invoice(in_: float, out: float, undirected: float = 0.0, **resources: float)
     )
 
 
+def exactly(**rates: float) -> dict[str, Span]:
+    return {line: Span(rate, rate) for line, rate in rates.items()}
+
+
 def test_what_kafka_explains_of_an_invoice() -> None:
-    rates = {"replicating": 6.0, "producing": 2.0, "consuming": 2.0}
+    rates = exactly(replicating=6.0, producing=2.0, consuming=2.0)
     # Both ends are billed, so 1,000 bytes are 2,000 of the invoice.
     found = explain(invoice(1500.0, 1500.0, i_1=300.0), rates, mtu=1500, instances={1: "i-1", 2: "i-2", 3: "i-3"})
-    assert (found.billed, found.payload) == (3000.0, 2000.0)
-    assert found.headers == pytest.approx(2000 * 2 * 0.036, rel=0.01)
-    assert found.billed == pytest.approx(found.payload + found.headers + found.rest)
+    assert (found.billed, found.payload, found.cost, found.currency) == (3000.0, Span(2000.0, 2000.0), 1.0, "USD")
+    assert found.headers == pytest.approx((2000 * 2 * 0.036,) * 2, rel=0.01)
+    assert total([found.payload, found.headers, found.rest]) == pytest.approx((3000.0, 3000.0))
     assert found.brokers == {1: BilledTraffic(bytes_in=300.0), 2: BilledTraffic(), 3: BilledTraffic()}
     assert found.sentences == ("the invoice has no traffic between zones of the instances of brokers 2, 3",)
     large = explain(invoice(1500.0, 1500.0), rates)
-    assert large.headers == pytest.approx(2000 * 2 * 0.0058, rel=0.01)
-    assert explain(invoice(0.0, 0.0, 3000.0), rates).payload == 2000.0
+    assert large.headers == pytest.approx((2000 * 2 * 0.0058,) * 2, rel=0.01)
+    assert explain(invoice(0.0, 0.0, 3000.0), rates).payload == Span(2000.0, 2000.0)
     # Google bills the sender.
-    assert explain(invoice(0.0, 1500.0), rates).payload == 1000.0
+    assert explain(invoice(0.0, 1500.0), rates).payload == Span(1000.0, 1000.0)
+
+
+def test_what_is_known_as_a_range_is_explained_as_one() -> None:
+    found = explain(invoice(1500.0, 1500.0), {"consuming": Span(2.0, 10.0)}, mtu=9001)
+    assert found.payload == Span(400.0, 2000.0)
+    assert found.rest == pytest.approx((3000 - 2000 * 1.0116, 3000 - 400 * 1.0116), rel=0.001)
+    (line,) = describe_invoice(found)
+    assert line == (
+        "The invoice has 3 kB between zones, both ends counted for 1.00 USD: Kafka's records 400 B to 2 kB (13% to 67%,"
+        " 0.13 to 0.67 USD), headers 4.65 B to 23.2 B (0% to 1%, 0.00 to 0.01 USD), others 977 B to 2.6 kB (33% to 87%,"
+        " 0.33 to 0.87 USD)."
+    )
 
 
 def test_more_than_the_invoice_is_reported() -> None:
-    found = explain(invoice(500.0, 500.0), {"producing": 10.0}, mtu=1500)
-    assert found.rest < -1000
+    found = explain(invoice(500.0, 500.0), exactly(producing=10.0), mtu=1500)
+    assert found.rest.most < -1000
     assert found.sentences[0].startswith("Kafka explains 114% more than the invoice has: rates of the interval")
-    (none,) = explain(invoice(0.0, -5.0), {"producing": 10.0}).sentences
+    (none,) = explain(invoice(0.0, -5.0), exactly(producing=10.0)).sentences
     assert none == "the invoice has no bytes between zones, or corrections took them back"
     with pytest.raises(ConfigError, match="mtu must be larger than 52, got 52"):
         explain(invoice(1.0, 1.0), {}, mtu=52)
@@ -303,7 +320,12 @@ def test_shares_of_random_invoices_sum_up() -> None:
     rng = random.Random(1)
     for _ in range(200):
         of = invoice(rng.random() * 1e9, rng.random() * 1e9)
-        rates: dict[str, Any] = {line: rng.random() * 1e7 for line in ("replicating", "producing", "consuming")}
+        spans = ((rng.random() * 1e7, rng.random() * 1e7) for _ in range(3))
+        rates = {
+            line: Span(*sorted(span))
+            for line, span in zip(("replicating", "producing", "consuming"), spans, strict=True)
+        }
         found = explain(of, rates, mtu=rng.randrange(100, 9001))
-        assert found.payload + found.headers + found.rest == pytest.approx(found.billed)
-        assert bool(found.sentences) == (found.rest < 0)
+        assert found.payload.least + found.headers.least + found.rest.most == pytest.approx(found.billed)
+        assert found.payload.most + found.headers.most + found.rest.least == pytest.approx(found.billed)
+        assert bool(found.sentences) == (found.rest.most < 0)

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from rackassign.bill import LINES, Line
 from rackassign.bill.gauges import BillMetrics
+from rackassign.bill.invoice import Explanation
 from rackassign.bill.levers import evaluate
 from rackassign.bill.page import HistoryPoint, page
-from rackassign.bill.report import Bill, Source, as_json, commands, further, headline, once, what
+from rackassign.bill.report import Bill, Source, as_json, commands, further, headline, once, summary, what
 from rackassign.bill.usage import Span, Usage
 from rackassign.cli.commands.bill import show
 from rackassign.model import TopicPartition
@@ -76,7 +77,7 @@ def test_the_first_line_has_the_sum_the_saving_and_the_first_lever() -> None:
     # Of 300 GB all are replicated twice, and written and read across, since leaders serve.
     assert headline(made) == (
         "Kafka's traffic between racks costs 24.00 USD a month (replicating 12.00, producing 6.00, consuming 6.00)."
-        " 12.00 of it can be saved, 6.00 with the first lever: followers are fetched from."
+        " 12.00 of it can be saved, 6.00 with the first lever: fetch from followers."
         " 12.00 is the least that is possible."
     )
     assert json_schemas.schema("bill")
@@ -214,6 +215,32 @@ def test_the_page_has_the_bill_its_levers_and_its_history() -> None:
     for part in ("Kafka&#39;s traffic between racks costs 24.00", 'id="levers"', 'id="history"', "balance-leaders"):
         assert part in text
     assert 'id="history"' not in page(bill(), history[:1], AT)
+    explained = Explanation(300.0, Span(100.0, 200.0), Span(1.0, 2.0), Span(98.0, 199.0), 0.0, "USD", {}, ())
+    assert "The invoice has 300 B" in page(replace(bill(), invoice=explained))
+
+
+def test_a_lever_that_costs_more_alone_says_that_it_comes_later() -> None:
+    made = bill()
+    lever = next(lever for lever in made.evaluation.levers if lever.kind == "leaders")
+    assert summary(lever, made).startswith("lead partitions where they are written: saves 6.00 USD a month (alone ")
+    alone = replace(lever, alone=Span(-1000.0, -1000.0))
+    assert summary(alone, made).endswith(". Only after those before it: alone it may cost more")
+
+
+def test_a_lever_that_saves_nothing_has_no_sentences() -> None:
+    found = as_json(bill(replicas=[[1], [2], [3]], writer=None))
+    for lever in found["levers"]:
+        gains = lever["beyond"]["at_most"] > 0
+        assert (lever["what"] is not None, lever["owners"] is not None) == (gains, gains), lever
+
+
+def test_a_group_that_catches_up_is_named_in_the_first_line() -> None:
+    made = bill()
+    (group_,) = made.report.inspections
+    first = TopicPartition("t", 0)
+    late = replace(group_.rates, lag={first: 5}, by_commits=frozenset({first}), written_s=1.0)
+    report = replace(made.report, inspections=(replace(group_, rates=late),))
+    assert ", while billing catches up, which does not last. " in headline(replace(made, report=report))
 
 
 def test_the_lines_are_metrics_of_the_exporter() -> None:
