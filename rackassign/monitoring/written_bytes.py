@@ -192,7 +192,13 @@ def written_traffic(report: ClusterReport, before: WrittenBytes, after: WrittenB
     written = {topic: TrafficMatrix(of_topic, 0 if of_topic else unmeasured) for topic, of_topic in pairs.items()}
     read = _read_by_topic(report)
     topics = (
-        TopicTraffic(topic, logs.get(topic), written.get(topic, TrafficMatrix({})), read.get(topic, TrafficMatrix({})))
+        TopicTraffic(
+            topic,
+            logs.get(topic),
+            # What grows without a producer of these is written by others.
+            written.get(topic, TrafficMatrix({}, int(logs.get(topic) != 0))),
+            read.get(topic, TrafficMatrix({})),
+        )
         for topic in written.keys() | read.keys()
     )
     unchanged = len(seconds) - len(changed) if changed else 0
