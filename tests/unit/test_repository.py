@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "tests/helpers": (),
     "tests/unit": ("tools", "examples"),
     # How assignments decay is a benchmark, which is tested there.
-    "tests/property": ("benchmarks",),
+    "tests/property": ("benchmarks", "tests/simulation"),
+    "tests/simulation": (),
     "integration": ("tools", "examples"),
     "benchmarks": (),
     "tools": ("benchmarks",),

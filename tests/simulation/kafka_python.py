@@ -1,0 +1,359 @@
+"""All that touches private names of kafka-python (3.0.12), so that its real clients run in a simulated world.
+
+* Its event loop (`kafka.net.selector.NetworkSelector`) is kept: tasks, timers, waits for sockets. What changes is who
+  gives it turns: no thread, but the world. So `run`, which the application's thread calls and in which it blocks, hands
+  over to the world. A turn goes on until nothing is ready.
+* Its transports are kept. They get a socket that is a pair of buffers, through the registry of proxies
+  (`KafkaNetSocket`), which is meant for other kinds of sockets.
+* The clock and random choices are module attributes, `time` and `random`, that are replaced while a world runs. A
+  shuffle sorts first: some lists come from sets, whose order depends on the hash seed.
+* Partitions have a hash that does not depend on the hash seed either: the client iterates over sets of them, and the
+  order of its requests, and of records in a poll, comes from that. A partition and an equal tuple then have different
+  hashes, so nothing may look one up by the other; kafka-python and this package do not.
+* Timers of one moment are ordered by `id()`, which differs from run to run; here they are by their creation.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import selectors
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+from zlib import crc32
+
+from kafka.errors import KafkaConnectionError
+from kafka.net.compat import KafkaNetClient
+from kafka.net.inet import KafkaNetSocket
+from kafka.net.selector import NetworkSelector, Task
+from kafka.structs import TopicPartition as KafkaPythonPartition
+
+from rackassign.assignor.rack_monitor import RackMonitor
+from rackassign.clients.kafka_python.internals import joins
+from rackassign.clients.kafka_python.patches.patch import create_response_classes
+from rackassign.model import TopicPartition
+from tests.simulation.world import EPOCH_S, ClientProcess, World
+
+SCHEME = "simulation"
+
+_MANY_STEPS = 20_000
+"""Steps of one turn, in which no time passes, after which the loop counts as never ending."""
+
+
+_LEAST_S = 1e-5
+
+
+class SimulatedSocket:
+    """The client's end of a connection."""
+
+    def __init__(self, link: Any, address: tuple[str, int]) -> None:
+        self._link = link
+        self._address = address
+        self.received = bytearray()
+        self.ended = False
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.received) or self.ended
+
+    def recv(self, size: int) -> bytes:
+        if self.received:
+            # Whole at once: transports read on until there is nothing.
+            data = bytes(self.received)
+            self.received.clear()
+            return data
+        if self.ended:
+            return b""
+        raise BlockingIOError(size)
+
+    def send(self, data: memoryview) -> int:
+        if self.ended:
+            raise ConnectionResetError
+        self._link.send(bytes(data))
+        return len(data)
+
+    def getpeername(self) -> tuple[str, int]:
+        return self._address
+
+    def getsockname(self) -> tuple[str, int]:
+        return ("client", 0)
+
+    def shutdown(self, how: int) -> None:
+        """Do nothing: `close` follows."""
+
+    def close(self) -> None:
+        self._link.close()
+
+
+class _Sockets(KafkaNetSocket):  # type: ignore[misc] # kafka-python is untyped
+    """Connects to brokers of the world that the loop belongs to."""
+
+    SCHEMES = (SCHEME,)
+
+    def dns_lookup(self, host: str, port: int, raise_error: bool = False) -> list[Any]:  # noqa: ARG002, FBT001, FBT002
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+
+    async def connect(self, net: Any, addrinfo: Any, socket_options: Any = (), timeout_at: Any = None) -> Any:  # noqa: ARG002
+        process = net.process
+        address = addrinfo[4]
+        await net.sleep(process.cluster.latency(process.rng))
+        link = process.cluster.connect(process, address)
+        if link is None:
+            raise KafkaConnectionError(f"refused: {address}")
+        link.socket = SimulatedSocket(link, address)
+        return link.socket
+
+
+class _Selector:
+    """Knows which simulated sockets are ready; a socket can always be written to."""
+
+    def __init__(self) -> None:
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = self._keys[fileobj] = selectors.SelectorKey(fileobj, 0, events, data)
+        return key
+
+    modify = register
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[fileobj]
+
+    def get_map(self) -> dict[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:  # noqa: ARG002
+        ready = []
+        for fileobj, key in self._keys.items():
+            events = key.events & (selectors.EVENT_WRITE | (selectors.EVENT_READ if fileobj.readable else 0))
+            if events:
+                ready.append((key, events))
+        return ready
+
+    def close(self) -> None:
+        self._keys.clear()
+
+
+class SimulatedLoop(NetworkSelector):  # type: ignore[misc] # kafka-python is untyped
+    """kafka-python's event loop, which the world gives its turns."""
+
+    def __init__(self, process: ClientProcess, **configs: Any) -> None:
+        super().__init__(**{**configs, "selector": _Selector, "slow_task_threshold_secs": 0})
+        for end in (self._wakeup_r, self._wakeup_w):
+            end.close()
+        self._selector.close()
+        self.process = process
+        process.loop = self
+
+    def start(self) -> None:
+        """Start no thread."""
+
+    def wakeup(self) -> None:
+        self.process.wake_loop()
+
+    def run(self, coro: Any, *args: Any) -> Any:
+        """Block the application's thread until this is complete, as with a thread for the loop."""
+        if self._closed:
+            raise RuntimeError("NetworkSelector closed!")
+        if not self.process.in_application or self._poll_owner is not None:
+            raise RuntimeError("Cannot block on net.run() from the IO thread itself.")
+        future = self.call_soon_with_future(coro, *args)
+        self.process.wait(future)
+        if future.exception is not None:
+            raise future.exception
+        return future.value
+
+    def call_later(self, delay: float, task: Any) -> Any:
+        # A delay of 1e-16 s, as differences of times are, is over later than now with a real clock.
+        return super().call_later(max(delay, _LEAST_S), task)
+
+    def turn(self) -> float | None:
+        """Run what is ready; return when the next timer is due."""
+        if self._closed:
+            return None
+        for _ in range(_MANY_STEPS):
+            due = self._scheduled and self._scheduled[0][0] <= time_of(self).now
+            if not (self._ready or due or self._selector.select()):
+                return self._scheduled[0][0] if self._scheduled else None
+            self._poll_once(0)
+        time_of(self).violated("the loop rests", f"{self.process.name}: its loop never ends")
+        return None
+
+    def destroy(self) -> None:
+        """Run nothing any more, as in a process that was killed."""
+        self._closed = True
+        self._ready.clear()
+        self._scheduled.clear()
+        for task in list(self._pending_tasks):
+            stack = task._stack
+            while stack:
+                coroutine, stack = stack
+                if hasattr(coroutine, "close"):
+                    # What a task does when it is ended, in a `finally`, has no effect: it is dead.
+                    with suppress(Exception):
+                        coroutine.close()
+        self._pending_tasks.clear()
+
+
+def time_of(loop: SimulatedLoop) -> World:
+    return loop.process.world
+
+
+def client_factory(process: ClientProcess) -> Callable[..., Any]:
+    """Return what a consumer takes as `kafka_client`."""
+
+    def make(**configs: Any) -> Any:
+        return KafkaNetClient(net=SimulatedLoop(process, **configs), **configs)
+
+    return make
+
+
+class _Clock:
+    """Stands for the module `time`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic(self) -> float:
+        return self._world.now
+
+    perf_counter = monotonic
+    thread_time = monotonic
+
+    def time(self) -> float:
+        return EPOCH_S + self._world.now
+
+    def sleep(self, seconds: float) -> None:
+        process = self._world.current
+        assert isinstance(process, ClientProcess)
+        process.sleep(seconds)
+
+
+class _Random:
+    """Stands for the module `random`: each process draws from its own generator."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def shuffle(self, items: list[Any]) -> None:
+        items.sort(key=repr)
+        self._rng().shuffle(items)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rng(), name)
+
+    def _rng(self) -> random.Random:
+        process = self._world.current
+        assert process is not None
+        return process.rng
+
+
+class _LaterThread:
+    """Stands for a thread that runs to its end by itself: an event of its process."""
+
+    def __init__(self, world: World, target: Callable[..., Any], args: tuple[Any, ...], **_: Any) -> None:
+        self._world = world
+        self._target, self._args = target, args
+
+    def start(self) -> None:
+        process = self._world.current
+        assert process is not None
+        self._world.later(process.rng.random() * 0.002, "thread", lambda: self._target(*self._args), process)
+
+
+class _Alarm(logging.Handler):
+    """Reports what the package logs with a traceback, and exceptions of its code that kafka-python logs."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.exc_info or record.exc_info[1] is None:
+            return
+        error = record.exc_info[1]
+        inner = traceback.extract_tb(error.__traceback__)
+        ours = record.name.startswith("rackassign") or (bool(inner) and "/rackassign/" in inner[-1].filename)
+        if ours and not self._world.problems:
+            shown = "".join(traceback.format_exception(error))
+            self._world.violated("no exception of ours", f"{record.getMessage()}\n{shown}")
+
+
+def _holders(name: str, module: Any) -> list[Any]:
+    return [
+        each
+        for path, each in list(sys.modules.items())
+        if path.startswith(("kafka.", "rackassign.")) and getattr(each, name, None) is module
+    ]
+
+
+@contextmanager
+def installed(world: World) -> Iterator[None]:
+    """Replace clock, random choices and threads for clients, while a world runs."""
+    create_response_classes()
+    patched: list[tuple[Any, str, Any]] = []
+
+    def put(target: Any, name: str, value: Any) -> None:
+        patched.append((target, name, target.__dict__[name]))
+        setattr(target, name, value)
+
+    for module in _holders("time", time):
+        put(module, "time", _Clock(world))
+    for module in _holders("random", random):
+        put(module, "random", _Random(world))
+    put(joins, "threading", SimpleNamespace(Thread=lambda **options: _LaterThread(world, **_thread(options))))
+    for kind in (KafkaPythonPartition, TopicPartition):
+        patched.append((kind, "__hash__", kind.__hash__))
+        kind.__hash__ = _partition_hash  # type: ignore[method-assign, unused-ignore]
+    numbers = count()
+    create = Task.__init__
+
+    def numbered(task: Any, coro: Any) -> None:
+        create(task, coro)
+        task.number = next(numbers)
+
+    put(Task, "__init__", numbered)
+    put(Task, "__lt__", lambda task, other: task.number < other.number)
+    defaults: dict[str, Any] = RackMonitor.__init__.__kwdefaults__ or {}
+    clock, defaults["clock"] = defaults["clock"], lambda: world.now
+    alarm = _Alarm(world)
+    loggers = [logging.getLogger(name) for name in ("kafka", "rackassign")]
+    before = [(each.level, each.propagate) for each in loggers]
+    for logger in loggers:
+        logger.addHandler(alarm)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(alarm)
+            logger.setLevel(level)
+            logger.propagate = propagate
+        defaults["clock"] = clock
+        for target, name, value in reversed(patched):
+            setattr(target, name, value)
+
+
+def _partition_hash(partition: Any) -> int:
+    return hash((crc32(partition[0].encode()), partition[1]))
+
+
+def _thread(options: dict[str, Any]) -> dict[str, Any]:
+    return {"target": options["target"], "args": options.get("args", ())}
+
+
+def refresh_metadata(process: Any) -> None:
+    """Let a consumer request metadata now, as its `metadata.max.age.ms` would at some time."""
+    process.world.current = process
+    process.consumer._cluster.request_update()

@@ -1,0 +1,347 @@
+"""Scripts: what happens in a run besides what clients and brokers do by themselves, made from a seed and cut down.
+
+A script is a setup and a list of events with their times, and a run of it is always the same. A failing script is cut
+down by leaving events out, and by making the network regular, for as long as the same rule is violated. What is left
+is printed in a form that can be pasted into a test.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from tests.simulation import kafka_python
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.member import GROUP, Member, MemberOptions
+from tests.simulation.watchers import Watchers
+from tests.simulation.world import Violation, World
+
+Happening = tuple[Any, ...]
+"""Time in seconds, name, and arguments."""
+
+SETTLE_S = 35.0
+"""Seconds without a fault after which a group has to be settled: a rebalance timeout, a session, and metadata."""
+
+_LAST_RECORDS_S = 27.0
+
+_RACKS = ("a", "b", "c")
+_APIS = (
+    *("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "OffsetFetch", "Fetch", "Metadata", "FindCoordinator"),
+    "LeaveGroup",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A setup and what happens."""
+
+    happenings: tuple[Happening, ...]
+    options: MemberOptions = field(default_factory=MemberOptions)
+    members: int = 3
+    partitions: tuple[int, ...] = (6,)
+    seed: int = 0
+    noise: bool = True
+
+    def __str__(self) -> str:
+        lines = "".join(f"        {happening!r},\n" for happening in self.happenings)
+        return (
+            f"Script(\n    (\n{lines}    ),\n    {self.options!r},\n    members={self.members}, "
+            f"partitions={self.partitions}, seed={self.seed}, noise={self.noise},\n)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run has ended."""
+
+    violation: Violation | None
+    events: int
+    pairs: Counter[tuple[str, str]]
+    trace: str
+    log: tuple[str, ...] = ()
+
+
+def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
+    """Make the script of a seed."""
+    rng = random.Random(seed)
+    if options is None:
+        options = MemberOptions(
+            client=rng.choice(("consumer", "attached")),
+            commit=rng.choice(("sync", "sync", "auto", "async")),
+            static=rng.random() < 0.25,
+            poll_ms=rng.choice((0, 500, 1000, 3000)),
+            max_records=rng.choice((5, 50, 500)),
+        )
+    weights = dict(_WEIGHTS)
+    if rng.random() < 0.4:
+        weights = {name: weight for name, weight in _WEIGHTS.items() if name not in FAULTS}
+    members, partitions = rng.randint(2, 4), tuple(rng.randint(2, 8) for _ in range(rng.choice((1, 1, 2))))
+    now, happenings = 0.0, []
+    for _ in range(rng.randint(4, 24)):
+        # Many things happen close together, so that what one has started is not over when the next one comes.
+        now = round(now + (rng.expovariate(4.0) if rng.random() < 0.6 else rng.uniform(0.5, 6.0)), 3)
+        happenings.append((now, *_happening(rng, weights, members, partitions)))
+    return Script(tuple(happenings), options, members, partitions, seed)
+
+
+FAULTS = frozenset(
+    {"kill", "twin", "pause", "drop", "delay", "kill_broker", "start_broker", "move_coordinator", "rack", "overwork"}
+)
+"""What may cost a member its membership or a commit. Without these, each record is processed once."""
+
+_WEIGHTS = {
+    "kill": 4,
+    "stop": 3,
+    "start": 8,
+    "twin": 1,
+    "pause": 6,
+    "work": 3,
+    "overwork": 3,
+    "drop": 3,
+    "delay": 8,
+    "kill_broker": 2,
+    "start_broker": 3,
+    "lead": 3,
+    "reassign": 3,
+    "move_coordinator": 2,
+    "refresh": 3,
+    "produce": 6,
+    "add_partitions": 1,
+    "rack": 2,
+}
+
+
+def _happening(rng: random.Random, weights: Mapping[str, int], members: int, partitions: Sequence[int]) -> Happening:
+    member, broker = rng.randrange(members), rng.randint(1, 3)
+    topic = rng.randrange(len(partitions))
+    index = rng.randrange(partitions[topic])
+    seconds = round(rng.choice((0.05, 0.5, 2.0, 4.0, 7.0)) * rng.uniform(0.7, 1.3), 3)
+    name = rng.choices(list(weights), list(weights.values()))[0]
+    arguments: dict[str, Happening] = {
+        "pause": (member, round(seconds * rng.choice((1, 1, 2)), 3)),
+        "work": (member, min(seconds, 4.0)),
+        "overwork": (member, round(seconds + 4.5, 3)),
+        "delay": (member, rng.choice(_APIS), rng.choice(("request", "response")), seconds),
+        "kill_broker": (broker,),
+        "start_broker": (broker,),
+        "move_coordinator": (broker,),
+        "lead": (topic, index, broker),
+        "reassign": (topic, index, tuple(rng.sample((1, 2, 3), 2))),
+        "produce": (topic, index, rng.randint(1, 40)),
+        "add_partitions": (topic,),
+        "rack": (member, rng.choice(_RACKS)),
+    }
+    return (name, *arguments.get(name, (member,)))
+
+
+class Run:
+    """One run of a script."""
+
+    def __init__(self, script: Script, *, log: bool = False, patch: Callable[[Run], None] | None = None) -> None:
+        self.script = script
+        self.world = World(script.seed, noise=script.noise)
+        if log:
+            self.world.log = []
+        once = script.options.commit in {"sync", "auto"} and not any(each[1] in FAULTS for each in script.happenings)
+        self.watchers = Watchers(self.world, once=once)
+        self.topics = {f"topic-{i}": number for i, number in enumerate(script.partitions)}
+        self.cluster = SimulatedCluster(self.world, _RACKS, self.watchers, self.topics)
+        self.current: dict[int, Member] = {}
+        self._started = 0
+        self._racks = {i: _RACKS[i % 3] for i in range(script.members)}
+        self.patch = patch
+
+    def go(self) -> Result:
+        with kafka_python.installed(self.world):
+            try:
+                self._play()
+            finally:
+                for member in self.watchers.members:
+                    if not member.dead:
+                        member.kill()
+        violation = self.world.problems[0] if self.world.problems else None
+        log = tuple(self.world.log or ())
+        return Result(violation, self.world.events, self.world.pairs, self.world.trace(), log)
+
+    def _play(self) -> None:
+        for i in range(self.script.members):
+            self.world.at(0.01 * i, "start", partial(self._do, "start", i))
+        for topic, number in self.topics.items():
+            for index in range(number):
+                self.cluster.produce(topic, index, 10)
+        end = 0.0
+        for at, name, *arguments in self.script.happenings:
+            self.world.at(at, name, partial(self._do, name, *arguments))
+            end = max(end, at)
+        self.world.at(end + 0.001, "heal", self._heal)
+        calm = end + SETTLE_S
+        self.world.run(calm)
+        if not self.world.problems:
+            group = self.cluster.groups.get(GROUP)
+            generation = group.generation if group is not None else 0
+            self.watchers.settled(self.cluster, group)
+            self.world.run(calm + 5.0)
+            if group is not None and group.generation != generation and not self.world.problems:
+                self.world.violated("no rebalance that nobody needs", f"{generation} became {group.generation}")
+            if not self.world.problems:
+                self.watchers.settled(self.cluster, group)
+
+    def _heal(self) -> None:
+        self.cluster.forget_delays()
+        for member in self.current.values():
+            member.paused_until = self.world.now
+        for broker in self.cluster.brokers:
+            self.cluster.start_broker(broker)
+        # An application that commits later than it reads repeats a commit that has failed with its next records.
+        self.world.later(_LAST_RECORDS_S, "last records", self._last_records)
+        if all(member.dead or member.ended or member.stopping for member in self.current.values()):
+            self._do("start", 0)
+
+    def _last_records(self) -> None:
+        for topic, partitions in self.cluster.topics.items():
+            for partition in partitions:
+                self.cluster.produce(topic, partition.index, 1)
+
+    def _do(self, name: str, *arguments: Any) -> None:
+        self.world.note(name, repr(arguments))
+        getattr(self, f"_{name}")(*arguments)
+
+    def _living(self, member: int) -> Member | None:
+        found = self.current.get(member)
+        return None if found is None or found.dead or found.ended else found
+
+    def _start(self, number: int) -> None:
+        if self._living(number) is None:
+            self._twin(number)
+
+    def _twin(self, number: int) -> None:
+        """Start a member beside one that may have its name."""
+        self._started += 1
+        member = Member(
+            self.world,
+            f"m{number}#{self._started}",
+            self.cluster,
+            self.watchers,
+            self.script.options,
+            self._racks[number],
+            tuple(self.topics),
+        )
+        self.current[number] = member
+        self.watchers.members.append(member)
+        member.start()
+
+    def _kill(self, number: int) -> None:
+        member = self._living(number)
+        if member is not None:
+            for link in [each for each in self.cluster.links if each.client is member]:
+                link.close()
+            member.kill()
+
+    def _stop(self, number: int) -> None:
+        member = self._living(number)
+        if member is not None:
+            member.stopping = True
+
+    def _rack(self, number: int, rack: str) -> None:
+        self._kill(number)
+        self._racks[number] = rack
+        self._start(number)
+
+    def _pause(self, number: int, seconds: float) -> None:
+        member = self._living(number)
+        if member is not None:
+            member.pause(seconds)
+
+    def _work(self, number: int, seconds: float) -> None:
+        member = self._living(number)
+        if member is not None:
+            member.work_s = seconds
+
+    _overwork = _work
+
+    def _drop(self, number: int) -> None:
+        for link in [each for each in self.cluster.links if each.client is self.current.get(number)]:
+            link.lose()
+
+    def _delay(self, number: int, api: str, kind: str, seconds: float) -> None:
+        member = self._living(number)
+        if member is not None:
+            self.cluster.delay_next(member.name, api, kind, seconds)
+
+    def _refresh(self, number: int) -> None:
+        member = self._living(number)
+        if member is not None and member.consumer is not None:
+            kafka_python.refresh_metadata(member)
+
+    def _kill_broker(self, node: int) -> None:
+        self.cluster.kill_broker(node)
+
+    def _start_broker(self, node: int) -> None:
+        self.cluster.start_broker(node)
+
+    def _lead(self, topic: int, index: int, node: int) -> None:
+        partition = self.cluster.topics[f"topic-{topic}"][index]
+        if node in partition.replicas and not self.cluster.brokers[node].dead:
+            self.cluster.lead(partition, node)
+
+    def _reassign(self, topic: int, index: int, replicas: Sequence[int]) -> None:
+        self.cluster.reassign(f"topic-{topic}", index, list(replicas))
+
+    def _move_coordinator(self, node: int) -> None:
+        self.cluster.move_coordinator(GROUP, node)
+
+    def _produce(self, topic: int, index: int, number: int) -> None:
+        self.cluster.produce(f"topic-{topic}", index, number)
+
+    def _add_partitions(self, topic: int) -> None:
+        name = f"topic-{topic}"
+        self.cluster.add_partitions(name, len(self.cluster.topics[name]) + 1)
+
+
+def run(script: Script, *, log: bool = False) -> Result:
+    return Run(script, log=log).go()
+
+
+def shrink(script: Script, rule: str, attempts: int = 400) -> Script:
+    """Cut a failing script down to the fewest events that violate the same rule."""
+    left = attempts
+
+    def fails(candidate: Script) -> bool:
+        nonlocal left
+        if left <= 0:
+            return False
+        left -= 1
+        violation = run(candidate).violation
+        return violation is not None and violation.rule == rule
+
+    for simpler in (replace(script, noise=False), replace(script, options=replace(script.options, max_records=500))):
+        if fails(simpler):
+            script = simpler
+    size = max(1, len(script.happenings) // 2)
+    while True:
+        start = 0
+        shorter = False
+        while start < len(script.happenings):
+            rest = script.happenings[:start] + script.happenings[start + size :]
+            candidate = replace(script, happenings=rest)
+            if fails(candidate):
+                script, shorter = candidate, True
+            else:
+                start += size
+        if size == 1 and not shorter:
+            break
+        size = max(1, size // 2)
+    for members in range(1, script.members):
+        of_others = any(each[1] in _OF_MEMBER and each[2] >= members for each in script.happenings)
+        if not of_others and fails(replace(script, members=members)):
+            return replace(script, members=members)
+    return script
+
+
+_OF_MEMBER = frozenset(
+    {"kill", "stop", "start", "twin", "pause", "work", "overwork", "drop", "delay", "refresh", "rack"}
+)

@@ -1,0 +1,145 @@
+"""What must hold, each stated once. A watcher sees brokers and members from outside, and changes nothing."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from kafka.coordinator.base import MemberState
+from kafka.errors import FencedInstanceIdError
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from tests.simulation.group import STABLE, Committed, Group, GroupMember, Joined
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.member import Member
+
+Partition = tuple[str, int]
+
+
+class Watchers:
+    """Report to the world what does not hold."""
+
+    def __init__(self, world: World, *, once: bool) -> None:
+        self._world = world
+        # Whether each record is processed once: nothing fails, and what is processed is committed.
+        self._once = once
+        self.members: list[Member] = []
+        self.done: dict[Partition, set[int]] = {}
+        self._prefix: dict[Partition, int] = {}
+
+    # Called by brokers.
+
+    def expired(self, group: Group, member: GroupMember) -> None:
+        """A member is not removed while nothing fails; a static one that was closed has not left, and is."""
+        if self._once and member.instance_id is None:
+            self._world.violated("members that live stay", f"{member.id} is removed in generation {group.generation}")
+
+    def joined(self, group: Group, answer: Joined) -> None:
+        """Note what a join was answered with."""
+
+    def assigned(self, group: Group) -> None:
+        """No partition has two owners in one generation, and no member is without an answer of the leader's."""
+        owners: dict[Partition, str] = {}
+        for member in group.members.values():
+            for partition in partitions_of(member.assignment):
+                if partition in owners:
+                    self._world.violated(
+                        "one owner",
+                        f"{partition} has {owners[partition]} and {member.id} in generation {group.generation}",
+                    )
+                owners[partition] = member.id
+
+    def committed(
+        self, group: Group, partition: Partition, before: Committed | None, now: Committed, member_id: str
+    ) -> None:
+        """A committed offset never goes back, never passes what was processed, and is its owner's."""
+        self._world.note("committed", f"{partition} {now.offset}")
+        if before is not None and now.offset < before.offset:
+            self._world.violated(
+                "committed offsets grow", f"{member_id} commits {now.offset} of {partition} over {before.offset}"
+            )
+        if now.offset > self.processed_up_to(partition):
+            self._world.violated(
+                "what is committed was processed",
+                f"{member_id} commits {now.offset} of {partition}, of which {self.processed_up_to(partition)} are done",
+            )
+        if group.state == STABLE:
+            for other in group.members.values():
+                if other.id != member_id and partition in partitions_of(other.assignment):
+                    self._world.violated(
+                        "commits are the owner's", f"{member_id} commits {partition}, which {other.id} owns"
+                    )
+
+    # Called by members.
+
+    def processed(self, member: Member, partition: Partition, offsets: list[int]) -> None:
+        self._world.note("processed", f"{member.name} {partition} {offsets[0]}-{offsets[-1]}")
+        done = self.done.setdefault(partition, set())
+        if self._once and not done.isdisjoint(offsets):
+            again = f"{min(done.intersection(offsets))} of {partition}"
+            self._world.violated("once while nothing fails", f"{member.name} processes {again} again")
+        done.update(offsets)
+
+    def processed_up_to(self, partition: Partition) -> int:
+        """Return the first offset that was not processed."""
+        done, offset = self.done.get(partition, set()), self._prefix.get(partition, 0)
+        while offset in done:
+            offset += 1
+        self._prefix[partition] = offset
+        return offset
+
+    def poll_raised(self, member: Member, error: Exception) -> None:
+        fenced = isinstance(error, FencedInstanceIdError) and any(
+            other is not member and other.host == member.host for other in self.members
+        )
+        if not fenced:
+            self._world.violated("poll() raises nothing", f"{member.name}: {error!r}")
+
+    # Called when nothing has happened for a while.
+
+    def settled(self, cluster: SimulatedCluster, group: Group | None) -> None:
+        """All partitions are owned, once, and all that was written is processed and committed."""
+        living = [each for each in self.members if not each.dead and not each.ended]
+        if not living:
+            return
+        if group is None or group.state != STABLE:
+            self._world.violated("the group settles", f"it is {None if group is None else group.state}")
+            return
+        owned: dict[Partition, str] = {}
+        for member in living:
+            metadata = member.consumer.group_metadata() if member.consumer is not None else None
+            if metadata is None or metadata.state is not MemberState.STABLE:
+                self._world.violated("members settle", f"{member.name} is {metadata}")
+                return
+            for partition in member.consumer.assignment():
+                if tuple(partition) in owned:
+                    self._world.violated(
+                        "one owner", f"{partition} is read by {owned[tuple(partition)]} and {member.name}"
+                    )
+                owned[tuple(partition)] = member.name
+        for topic in {topic for member in living for topic in member.topics}:
+            for partition in cluster.topics[topic]:
+                key = (topic, partition.index)
+                if key not in owned:
+                    self._world.violated("all partitions are owned", f"{key} has no owner in the settled group")
+                    return
+                if self.processed_up_to(key) < partition.end:
+                    self._world.violated(
+                        "all records are processed", f"{key}: {self.processed_up_to(key)} of {partition.end}"
+                    )
+                    return
+                offset = group.offsets.get(key)
+                if living[0].options.commit != "listener" and (offset.offset if offset else 0) != partition.end:
+                    self._world.violated("what is processed is committed", f"{key}: {offset} of {partition.end}")
+                    return
+
+
+@lru_cache(maxsize=4096)
+def partitions_of(assignment: bytes) -> tuple[Partition, ...]:
+    """Decode an assignment, with kafka-python and not with what is tested."""
+    if not assignment:
+        return ()
+    return tuple(tuple(each) for each in ConsumerProtocolAssignment.decode(assignment).partitions())
