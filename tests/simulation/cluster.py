@@ -353,7 +353,7 @@ class SimulatedCluster:
 
     # Requests. What an answer is made of is given in the order of the protocol, as its version has it.
 
-    def _on_Metadata(self, _link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
+    def _on_Metadata(self, _link: Link | None, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
         known = list(self.topics)
         fenced = {each.node for each in self.brokers.values() if each.fenced}
         topics = []
@@ -376,11 +376,22 @@ class SimulatedCluster:
         brokers = [new.MetadataResponseBroker(each.node, *each.address, each.rack) for each in living]
         reply(new(brokers=brokers, cluster_id="simulation", controller_id=1, topics=topics))
 
+    def metadata(self) -> Any:
+        """Return the metadata of all topics, as an answer of a broker."""
+        answers: list[Any] = []
+        self._on_Metadata(
+            None, metadata_api.MetadataRequest(topics=None), _Answers(_REQUESTS[3][1], 12), answers.append
+        )
+        return answers[0]
+
     def _on_FindCoordinator(self, _link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
         assert new.version >= 4, new.version
         found = [(key, self._group(key).broker) for key in request.coordinator_keys]
         answers = [new.Coordinator(key, each.node, *each.address, 0, None) for key, each in found]
         reply(new(coordinators=answers))
+
+    def coordinator(self, group: str) -> Broker:
+        return self._group(group).broker
 
     def _group(self, name: str) -> Group:
         if name not in self.groups:

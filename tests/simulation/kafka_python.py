@@ -22,20 +22,24 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
+from kafka.cluster import ClusterMetadata
 from kafka.errors import KafkaConnectionError
 from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.selector import NetworkSelector, Task
+from kafka.protocol.consumer import JoinGroupResponse
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from rackassign.assignor.rack_monitor import RackMonitor
+from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor
 from rackassign.clients.kafka_python.internals import joins
 from rackassign.clients.kafka_python.patches.patch import create_response_classes
 from rackassign.model import TopicPartition
@@ -47,7 +51,10 @@ _MANY_STEPS = 20_000
 """Steps of one turn, in which no time passes, after which the loop counts as never ending."""
 
 
-_LEAST_S = 1e-5
+_FREE_STEPS, _STEP_S = 100, 2e-5
+"""Steps of a turn that take no time, and seconds that each of the others takes."""
+
+_LATE_S = 1e-5
 
 
 class SimulatedSocket:
@@ -174,19 +181,22 @@ class SimulatedLoop(NetworkSelector):  # type: ignore[misc] # kafka-python is un
         return future.value
 
     def call_later(self, delay: float, task: Any) -> Any:
-        # A delay of 1e-16 s, as differences of times are, is over later than now with a real clock.
-        return super().call_later(max(delay, _LEAST_S), task)
+        # A real timer is late. kafka-python relies on that: it waits until a time, and then for it to be past.
+        return super().call_later(delay + _LATE_S, task)
 
     def turn(self) -> float | None:
         """Run what is ready; return when the next timer is due."""
         if self._closed:
             return None
-        for _ in range(_MANY_STEPS):
-            due = self._scheduled and self._scheduled[0][0] <= time_of(self).now
+        for step in range(_MANY_STEPS):
+            if step > _FREE_STEPS:
+                # Some loops of the client end with the millisecond that they are in.
+                self.process.world.now += _STEP_S
+            due = self._scheduled and self._scheduled[0][0] <= self.process.world.now
             if not (self._ready or due or self._selector.select()):
                 return self._scheduled[0][0] if self._scheduled else None
             self._poll_once(0)
-        time_of(self).violated("the loop rests", f"{self.process.name}: its loop never ends")
+        self.process.world.violated("the loop rests", f"{self.process.name}: its loop never ends")
         return None
 
     def destroy(self) -> None:
@@ -203,10 +213,6 @@ class SimulatedLoop(NetworkSelector):  # type: ignore[misc] # kafka-python is un
                     with suppress(Exception):
                         coroutine.close()
         self._pending_tasks.clear()
-
-
-def time_of(loop: SimulatedLoop) -> World:
-    return loop.process.world
 
 
 def client_factory(process: ClientProcess) -> Callable[..., Any]:
@@ -357,3 +363,19 @@ def refresh_metadata(process: Any) -> None:
     """Let a consumer request metadata now, as its `metadata.max.age.ms` would at some time."""
     process.world.current = process
     process.consumer._cluster.request_update()
+
+
+def planned_again(metadata: Any, members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Any]:
+    """Return what a leader would assign with this metadata, to members that own what is in their subscriptions.
+
+    The assignor is one of its own, so that what it remembers has no effect; and it finds no consumer.
+    """
+    cluster = ClusterMetadata(bootstrap_servers="broker:9001")
+    cluster._listeners.clear()
+    cluster.update_metadata(metadata)
+    joined = [JoinGroupResponse.JoinGroupResponseMember(*member) for member in members]
+    for each in joined:
+        each.metadata = ConsumerProtocolSubscription.decode(each.metadata)
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", rack_monitor=None)
+    assignments = assignor.assign(cluster, joined)
+    return {member: frozenset(map(tuple, each.partitions())) for member, each in assignments.items()}

@@ -83,7 +83,10 @@ class Member(ClientProcess):
             for partition, batch in records.items():
                 self.watchers.processed(self, tuple(partition), [record.offset for record in batch])
             if records and self.options.commit in {"sync", "async"}:
-                self._commit(self.options.commit == "sync")
+                self._commit(wait=self.options.commit == "sync")
+        if self.options.commit == "listener":
+            # What its listener commits while it closes is not waited for, unless it leaves its group.
+            self._commit(wait=True)
         self.consumer.close()
 
     @property
@@ -104,7 +107,7 @@ class Member(ClientProcess):
             self.sleep(0.1)
             return {}
 
-    def _commit(self, wait: bool) -> None:  # noqa: FBT001
+    def _commit(self, *, wait: bool) -> None:
         try:
             if wait:
                 self.consumer.commit()

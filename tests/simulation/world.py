@@ -26,6 +26,10 @@ _QUICK, _QUICK_SHARE = 20, 0.9
 """Turns in one moment that the application's thread gives the loop itself, and how often it does."""
 
 
+_RESTLESS = 1000
+"""Switches to an application's thread within a second that are no waiting."""
+
+
 class KilledError(BaseException):
     """Ends the thread of a process that was killed; no handler of the program may catch it."""
 
@@ -118,7 +122,7 @@ class World:
                 event.seq = self._seq
                 heapq.heappush(queue, event)
                 continue
-            self.now = event.at
+            self.now = max(self.now, event.at)
             self.events += 1
             event.action = None
             self.current = owner
@@ -177,6 +181,7 @@ class ClientProcess(Process):
         self.ended = False
         self.loop: Any = None
         self._quick, self._quick_at = 0, -1.0
+        self._switches = (-1, 0)
 
     def start(self) -> None:
         self._thread.start()
@@ -196,6 +201,10 @@ class ClientProcess(Process):
         self._has_parked.release()
 
     def _resume(self) -> None:
+        second = int(self.world.now)
+        self._switches = (second, self._switches[1] + 1 if self._switches[0] == second else 1)
+        if self._switches[1] == _RESTLESS:
+            self.world.violated("polls wait", f"{self.name} takes {_RESTLESS} turns in a second")
         self.in_application = True
         self._may_run.release()
         self._has_parked.acquire()

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     # How assignments decay is a benchmark, which is tested there.
     "tests/property": ("benchmarks", "tests/simulation"),
     "tests/simulation": (),
-    "integration": ("tools", "examples"),
+    "integration": ("tools", "examples", "tests/simulation"),
     "benchmarks": (),
     "tools": ("benchmarks",),
 }
