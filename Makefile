@@ -175,6 +175,11 @@ MUTANTS ?= *__mutmut_*1
 mutants: $(VENV)/dev.stamp ## Small changes to the core that unit tests must find; an hour: MUTANTS='*.wire.*'
 	$(BIN)/python -m nox --reuse-existing-virtualenvs --session mutants -- $(MINUTES) '$(MUTANTS)'
 
+.PHONY: simulate
+simulate: $(VENV)/dev.stamp ## Members of kafka-python in a simulated world: SEEDS=1000:2000 MINUTES=30
+	$(BIN)/python -W ignore::DeprecationWarning -m tests.simulation $(if $(filter command line,$(origin SEEDS)),--seeds $(SEEDS)) \
+	  $(if $(filter command line,$(origin MINUTES)),--minutes $(MINUTES))
+
 .PHONY: coverage
 coverage: $(VENV)/dev.stamp ## Lines and branches that the unit tests execute, by module
 	$(BIN)/python -m coverage erase

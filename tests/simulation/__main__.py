@@ -1,0 +1,47 @@
+"""`make simulate`: scripts of many seeds, for some minutes; prints what fails, cut down, and the coverage of pairs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from itertools import count
+
+from tests.simulation.scripts import from_seed, run, shrink
+
+_RAREST = 12
+
+
+def main() -> int:
+    """Run seeds until the time is over; exit with 1 if anything was violated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0:", help="FIRST:LAST, or FIRST: for as many as there is time for")
+    parser.add_argument("--minutes", type=float, default=5.0, help="time limit, by the clock (default: 5)")
+    options = parser.parse_args()
+    first, _, last = options.seeds.partition(":")
+    begun, used = time.monotonic(), time.process_time()
+    events, failed, runs = 0, 0, 0
+    pairs: Counter[tuple[str, str]] = Counter()
+    for seed in range(int(first), int(last)) if last else count(int(first or 0)):
+        if time.monotonic() - begun > options.minutes * 60:
+            break
+        script = from_seed(seed)
+        result = run(script)
+        runs += 1
+        events += result.events
+        pairs += result.pairs
+        if result.violation is not None:
+            failed += 1
+            print(f"seed {seed}: {result.violation}\n{shrink(script, result.violation.rule)}", flush=True)
+    seconds = time.process_time() - used
+    print(f"{runs} seeds from {first or 0}, {failed} failed; {events:,} events, {events / seconds * 60:,.0f} a minute")
+    kinds = {kind for pair in pairs for kind in pair}
+    print(f"{len(pairs)} pairs of events that follow each other, of {len(kinds)} kinds; the rarest:")
+    for (before, after), number in sorted(pairs.items(), key=lambda item: (item[1], item[0]))[:_RAREST]:
+        print(f"  {number:6} {before} -> {after}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
