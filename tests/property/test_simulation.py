@@ -19,7 +19,7 @@ import pytest
 from rackassign.assignor.rack_monitor import RackChangeDetector
 from rackassign.clients.kafka_python.patches.group import _JoinOfRemovedMember
 from tests.simulation.member import Client, MemberOptions
-from tests.simulation.scripts import Script, from_seed, run, shrink
+from tests.simulation.scripts import Happening, Script, from_seed, run, shrink
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +55,13 @@ def test_a_run_is_the_same_in_each_process() -> None:
 
     assert len(traces) == 1
     assert len(set(traces.pop().split())) == 3
+
+
+def test_a_script_is_printed_as_it_is_written_in_a_test() -> None:
+    script = from_seed(5)
+
+    assert script.happenings
+    assert eval(str(script), {"Script": Script, "MemberOptions": MemberOptions}) == script  # noqa: S307
 
 
 # Defects of former versions.
@@ -224,17 +231,24 @@ def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, r
 # Open.
 
 
-@pytest.mark.xfail(reason="kafka-python joins with version 7, without KIP-814: see the script", strict=True)
-def test_a_static_leader_that_has_returned_sees_new_partitions() -> None:
+@pytest.mark.xfail(reason="kafka-python joins with version 7, without KIP-814: see the scripts", strict=True)
+@pytest.mark.parametrize(
+    ("happenings", "members", "partitions"),
+    [
+        pytest.param(
+            ((3.0, "kill", 0), (3.5, "start", 0), (8.0, "add_partitions", 0)), 1, 3, id="a partition that is added"
+        ),
+        pytest.param(((0.347, "reassign", 0, 0, (3, 2)), (2.313, "overwork", 0, 13.197)), 3, 2, id="racks that change"),
+    ],
+)
+def test_a_static_leader_that_has_returned_leads(
+    happenings: tuple[Happening, ...], members: int, partitions: int
+) -> None:
     # The coordinator gives it its former assignment and names its former ID as the leader, so it does not know that it
-    # leads. No member compares the metadata with the assignment until the next rebalance.
-    script = Script(
-        ((3.0, "kill", 0), (3.5, "start", 0), (8.0, "add_partitions", 0)),
-        MemberOptions(static=True),
-        members=1,
-        partitions=(3,),
-        noise=False,
-    )
+    # leads. No member compares metadata or racks with the assignment until the next rebalance. It may have been killed
+    # and started, or its application has worked for longer than `max_poll_interval_ms`.
+    options = MemberOptions(client="attached", commit="async", static=True, poll_ms=1000, max_records=500)
+    script = Script(happenings, options, members=members, partitions=(partitions,), seed=1068)
 
     assert run(script).violation is None
 

@@ -28,6 +28,9 @@ SETTLE_S = 35.0
 
 _LAST_RECORDS_S = 27.0
 
+_AROUND_A_JOIN, _LEAVES = 0.4, 0.75
+"""How often a script begins with what loses most easily what was read, and how often each other member leaves then."""
+
 _RACKS = ("a", "b", "c")
 _APIS = (
     *("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "OffsetFetch", "Fetch", "Metadata", "FindCoordinator"),
@@ -85,8 +88,11 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
     # A few kinds of events in each script: with all of them the rare ones seldom meet.
     weights = {name: weights[name] for name in rng.sample(sorted(weights), rng.randint(3, len(weights)))}
     members, partitions = rng.randint(2, 4), tuple(rng.randint(2, 8) for _ in range(rng.choice((1, 1, 2))))
-    now, happenings = 0.0, []
-    for _ in range(rng.randint(4, 24)):
+    now, happenings = 0.0, list[Happening]()
+    if weights.keys() & FAULTS and rng.random() < _AROUND_A_JOIN:
+        happenings = _around_a_join(rng, members, partitions)
+        now = happenings[-1][0]
+    for _ in range(rng.randint(0 if happenings else 4, 24 - len(happenings))):
         # Many things happen close together, so that what one has started is not over when the next one comes.
         now = round(now + (rng.expovariate(4.0) if rng.random() < 0.6 else rng.uniform(0.5, 6.0)), 3)
         happenings.append((now, *_happening(rng, weights, members, partitions)))
@@ -141,6 +147,26 @@ def _happening(rng: random.Random, weights: Mapping[str, int], members: int, par
         "rack": (member, rng.choice(_RACKS)),
     }
     return (name, *arguments.get(name, (member,)))
+
+
+def _around_a_join(rng: random.Random, members: int, partitions: Sequence[int]) -> list[Happening]:
+    """Let a member stand still in a join that another one holds up, while others read on, and perhaps leave to it."""
+    still, slow = rng.sample(range(members), 2)
+    others = [each for each in range(members + 1) if each != still]
+    begun = rng.uniform(2.5, 4.0)
+    happenings: list[Happening] = [
+        (begun - rng.uniform(0, 0.5), "work", slow, round(rng.uniform(1, 4), 3)),
+        (begun, "start", members),
+        (begun + rng.uniform(0.3, 2.5), "pause", still, round(rng.uniform(8, 14), 3)),
+    ]
+    for _ in range(rng.randint(3, 8)):
+        topic = rng.randrange(len(partitions))
+        records = (topic, rng.randrange(partitions[topic]), rng.randint(1, 20))
+        happenings.append((begun + rng.uniform(0, 12), "produce", *records))
+    leaves = begun + rng.uniform(9, 13)
+    happenings += [(leaves + rng.uniform(0, 0.5), "stop", each) for each in others if rng.random() < _LEAVES]
+    happenings.append((begun + 20.0, "refresh", still))
+    return sorted((round(at, 3), *rest) for at, *rest in happenings)
 
 
 class Run:
