@@ -32,7 +32,6 @@ UNKNOWN_TOPIC = 3
 NOT_LEADER = 6
 OFFSET_OUT_OF_RANGE = 1
 LEADER_NOT_AVAILABLE = 5
-COORDINATOR_NOT_AVAILABLE = 15
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
 UNSUPPORTED_VERSION = 35
@@ -153,15 +152,14 @@ class Link:
             self._busy = True
             self._cluster.serve(self, self._inbox.popleft())
 
-    def answer(self, name: str, data: bytes | None) -> None:
+    def answer(self, name: str, data: bytes) -> None:
         """Send an answer, and read the next request."""
         self._busy = False
         if self.broken:
             return
-        if data is not None:
-            delay = self._cluster.delay(self, name, "response")
-            self._to_client = max(self._to_client, self._cluster.world.now + delay)
-            self._cluster.world.at(self._to_client, "response", lambda: self._receive(name, data), self.client)
+        delay = self._cluster.delay(self, name, "response")
+        self._to_client = max(self._to_client, self._cluster.world.now + delay)
+        self._cluster.world.at(self._to_client, "response", lambda: self._receive(name, data), self.client)
         self._cluster.world.later(0.0, "next request", self._next, self.broker)
 
     def _receive(self, name: str, data: bytes) -> None:

@@ -268,9 +268,7 @@ class Group:
             if reply is not None:
                 self._beat(member)
                 member.is_new = False
-                answer = self._joined(member)
-                self.watcher.joined(self, answer)
-                reply(answer)
+                reply(self._joined(member))
 
     def _chosen(self) -> str:
         common = frozenset.intersection(*(frozenset(n for n, _ in m.protocols) for m in self.members.values()))

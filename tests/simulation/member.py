@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -164,6 +163,3 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python
     def _note(self, what: str, partitions: Any) -> None:
         shown = " ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
         self._member.world.note(what, f"{self._member.name} {shown}")
-
-
-MakeMember = Callable[[str, str | None], Member]

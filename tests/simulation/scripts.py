@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -172,7 +172,7 @@ def _around_a_join(rng: random.Random, members: int, partitions: Sequence[int]) 
 class Run:
     """One run of a script."""
 
-    def __init__(self, script: Script, *, log: bool = False, patch: Callable[[Run], None] | None = None) -> None:
+    def __init__(self, script: Script, *, log: bool = False) -> None:
         self.script = script
         self.world = World(script.seed, noise=script.noise)
         if log:
@@ -184,7 +184,6 @@ class Run:
         self.current: dict[int, Member] = {}
         self._started = 0
         self._racks = {i: _RACKS[i % 3] for i in range(script.members)}
-        self.patch = patch
 
     def go(self) -> Result:
         with kafka_python.installed(self.world):

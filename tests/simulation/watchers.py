@@ -12,7 +12,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign.wire import decode_subscription, encode_subscription
 from tests.simulation import kafka_python
-from tests.simulation.group import STABLE, Committed, Group, GroupMember, Joined
+from tests.simulation.group import STABLE, Committed, Group, GroupMember
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -40,11 +40,8 @@ class Watchers:
         if self._once and member.instance_id is None:
             self._world.violated("members that live stay", f"{member.id} is removed in generation {group.generation}")
 
-    def joined(self, group: Group, answer: Joined) -> None:
-        """Note what a join was answered with."""
-
     def assigned(self, group: Group) -> None:
-        """No partition has two owners in one generation, and no member is without an answer of the leader's."""
+        """No partition has two owners in one generation."""
         owners: dict[Partition, str] = {}
         for member in group.members.values():
             for partition in partitions_of(member.assignment):
