@@ -40,9 +40,17 @@ from rackassign.text import WarnOnce, with_version
 
 
 def _retry_coordinator_lookup(consumer: Consumer, _once: WarnOnce) -> None:
-    """Retry the coordinator lookup, for as long as the caller allows, if a broker is offline."""
+    """Retry the coordinator lookup, for as long as the caller allows and at intervals, if a broker is offline."""
     coordinator = consumer._coordinator
     original: Callable[..., Coroutine[Any, Any, bool]] = coordinator.ensure_coordinator_ready_async
+    send: Callable[[], Coroutine[Any, Any, Any]] = coordinator._send_group_coordinator_request
+    next_at = 0.0
+
+    async def send_at_intervals() -> Any:
+        nonlocal next_at
+        await coordinator._manager._net.sleep(max(0.0, next_at - time.monotonic()))
+        next_at = time.monotonic() + coordinator.config["retry_backoff_ms"] / 1000
+        return await send()
 
     async def look_on(timeout_ms: float | None = None) -> bool:
         # Without a time limit the caller gets the error in the end, instead of waiting forever.
@@ -61,16 +69,22 @@ def _retry_coordinator_lookup(consumer: Consumer, _once: WarnOnce) -> None:
                 await coordinator._manager._net.sleep(pause)
 
     coordinator.ensure_coordinator_ready_async = look_on
+    coordinator._send_group_coordinator_request = send_at_intervals
 
 
 RETRY_COORDINATOR_LOOKUP = Patch(
     name="retry_coordinator_lookup",
     defect=(
         "While a broker is down and the others still list it, kafka-python may request the coordinator from it, then"
-        " metadata, and poll() or commit() raises its KafkaConnectionError, though two more brokers could respond."
+        " metadata, and poll() or commit() raises its KafkaConnectionError, though two more brokers could respond. As"
+        " long as brokers name a coordinator that refuses connections, it requests it again without a pause, hundreds"
+        " of times a second."
     ),
     proof="integration/clients/test_patches.py::test_a_coordinator_is_looked_for_until_it_is_found",
-    wraps={"_coordinator.ensure_coordinator_ready_async": ("timeout_ms",)},
+    wraps={
+        "_coordinator.ensure_coordinator_ready_async": ("timeout_ms",),
+        "_coordinator._send_group_coordinator_request": (),
+    },
     needs=("_coordinator.config", "_coordinator._manager._net.sleep"),
     install=_retry_coordinator_lookup,
 )
