@@ -309,6 +309,44 @@ def test_a_coordinator_is_looked_for_until_it_is_found(
             wait_until(lambda: bool(stock.poll(timeout_ms=1000)), "an error out of poll()")
 
 
+@pytest.mark.parametrize("disable", [(), ("watch_as_returned_leader",)], ids=["mended", "without the patch not"])
+def test_a_static_leader_that_has_returned_sees_new_partitions(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient, disable: tuple[str, ...]
+) -> None:
+    topic, group = make_topic(2), unique_name()
+
+    def member(name: str) -> KafkaConsumer:
+        config = {"group_id": group, "group_instance_id": name, "metadata_max_age_ms": 500}
+        consumer = KafkaConsumer(topic, bootstrap_servers=rack_cluster.bootstrap, **{**CONSUMER, **config})
+        return attach(consumer, disable_patches=disable)
+
+    with consumers(lambda: member("leads")) as (leader,):
+        wait_until(settled([leader], topic, 2), "a leader")
+        with consumers(lambda: member("follows")) as (follower,):
+            wait_until(settled([leader, follower], topic, 2), "a follower")
+            generation = leader._coordinator._generation.generation_id
+            # Static, so it does not leave its group.
+            leader.close(timeout_ms=scaled_ms(5000))
+            with consumers(lambda: member("leads")) as (returned,):
+                both = [returned, follower]
+                wait_until(settled(both, topic, 2), "the leader in its place")
+                assert returned._coordinator._generation.generation_id == generation
+                admin.create_partitions({topic: {"count": 3, "assignments": [[1, 2, 3]]}})
+                if not disable:
+                    wait_until(settled(both, topic, 3), "a new partition that is read")
+                    return
+
+                def seen() -> bool:
+                    for each in both:
+                        each.poll(timeout_ms=50)
+                    return all(each.partitions_for_topic(topic) == {0, 1, 2} for each in both)
+
+                wait_until(seen, "the third partition in the metadata of both")
+                for _ in range(40):
+                    seen()
+                assert sorted([*numbers(returned), *numbers(follower)]) == [0, 1]
+
+
 @pytest.mark.parametrize("disable", [(), ("raise_when_fenced",)], ids=["mended", "without the patch it is not"])
 def test_poll_of_a_fenced_static_member_raises(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, disable: tuple[str, ...]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from tests.simulation.world import Broker, Event, World
 
@@ -135,7 +136,7 @@ class Group:
 
     def _new_id(self, prefix: str) -> str:
         self._ids += 1
-        return f"{prefix}-{self._ids:08d}"
+        return f"{prefix}-{UUID(int=self._ids)}"
 
     def _fits(self, protocol_type: str, offered: tuple[tuple[str, bytes], ...]) -> bool:
         if not offered or not protocol_type:

@@ -83,7 +83,7 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
     if rng.random() < 0.4:
         weights = {name: weight for name, weight in _WEIGHTS.items() if name not in FAULTS}
     if options.static:
-        # Found, and open: a static leader that has returned does not see them.
+        # What is added while a static leader is away is new to no member.
         weights.pop("add_partitions")
     # A few kinds of events in each script: with all of them the rare ones seldom meet.
     weights = {name: weights[name] for name in rng.sample(sorted(weights), rng.randint(3, len(weights)))}

@@ -32,6 +32,7 @@ from rackassign.clients.kafka_python.patches.group import (
     RETRY_COORDINATOR_LOOKUP,
     REVOKE_BEFORE_REMOVAL,
     TOLERATE_MALFORMED_METADATA,
+    WATCH_AS_RETURNED_LEADER,
 )
 from rackassign.clients.kafka_python.patches.patch import Patch
 
@@ -59,5 +60,6 @@ PATCHES: tuple[Patch, ...] = (
     LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN,
     DISCARD_FORMER_COMMITTED_OFFSETS,
     RETRY_COORDINATOR_LOOKUP,
+    WATCH_AS_RETURNED_LEADER,
     *FETCH_PATCHES,
 )

@@ -158,6 +158,60 @@ RAISE_WHEN_FENCED = Patch(
 )
 
 
+_UUID_LENGTH = 36
+
+
+def _watch_as_returned_leader(consumer: Consumer, _once: WarnOnce) -> None:
+    """Let a static member that is the leader since before its restart watch for new partitions, as leaders do."""
+    coordinator = consumer._coordinator
+    process: Callable[[Any, float], Any] = coordinator._process_join_group_response
+    need_rejoin: Callable[[], bool] = coordinator.need_rejoin
+    returned = False
+
+    def process_join_group_response(response: Any, send_time: float) -> Any:
+        nonlocal returned
+        answered, instance = process(response, send_time), coordinator.group_instance_id
+        # Up to version 8 of the request a broker names the leader by its former ID, `<group.instance.id>-<UUID>`, so
+        # that it does not assign again. KIP-814 has a field for that.
+        former = response.leader.removeprefix(f"{instance}-")
+        returned = bool(instance) and response.member_id != response.leader != former and len(former) == _UUID_LENGTH
+        if returned:
+            coordinator._is_leader = True
+        return answered
+
+    def need_rejoin_as_leader() -> bool:
+        nonlocal returned
+        # It may join before it has the metadata of its topics, which then is no change.
+        if returned and any(coordinator._metadata_snapshot.values()):
+            coordinator._assignment_snapshot, returned = coordinator._metadata_snapshot, False
+        return need_rejoin()
+
+    coordinator._process_join_group_response = process_join_group_response
+    coordinator.need_rejoin = need_rejoin_as_leader
+
+
+WATCH_AS_RETURNED_LEADER = Patch(
+    name="watch_as_returned_leader",
+    defect=(
+        "A static member that leads its group, and is restarted within its session, does not know that it leads, and"
+        " no other member does: partitions that are added to a topic are read by no member until the next rebalance."
+    ),
+    proof="integration/clients/test_patches.py::test_a_static_leader_that_has_returned_sees_new_partitions",
+    wraps={
+        "_coordinator._process_join_group_response": ("response", "send_time"),
+        "_coordinator.need_rejoin": (),
+    },
+    needs=(
+        "_coordinator._is_leader",
+        "_coordinator._assignment_snapshot",
+        "_coordinator._metadata_snapshot",
+        "_coordinator.group_instance_id",
+    ),
+    install=_watch_as_returned_leader,
+    after=("keep_completed_join",),
+)
+
+
 class _Revocation:
     """What a cooperative member's listener gets when an assignment takes partitions away.
 
