@@ -7,7 +7,7 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError
-from kafka import KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
 import rackassign
@@ -515,3 +515,33 @@ def test_static_members_that_return_in_another_rack_request_a_plan(
                 await at_home(two, one, kept)
 
     asyncio.run(asyncio.wait_for(exchange(), TIMEOUT_S))
+
+
+def test_a_static_leader_that_has_returned_sees_new_partitions(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+    config = {"bootstrap_servers": rack_cluster.bootstrap, "group_id": group, "metadata_max_age_ms": 500}
+
+    def static(name: str, rack: str) -> AIOKafkaConsumer:
+        return RackAwareConsumer(topic, client_rack=rack, group_instance_id=name, **config)
+
+    async def owned(number: int, *members: AIOKafkaConsumer) -> None:
+        while sum(len(member.assignment()) for member in members) != number:
+            for member in members:
+                await member.getmany(timeout_ms=50)
+
+    async def added() -> None:
+        leader = static("leads", "a")
+        await leader.start()
+        await owned(6, leader)
+        async with static("follows", "b") as follower:
+            await owned(6, leader, follower)
+            await leader.stop()
+            async with static("leads", "a") as returned:
+                await owned(6, returned, follower)
+                with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin:
+                    admin.create_partitions({topic: {"count": 7, "assignments": [[1]]}})
+                await owned(7, returned, follower)
+
+    asyncio.run(asyncio.wait_for(added(), TIMEOUT_S))

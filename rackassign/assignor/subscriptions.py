@@ -181,6 +181,19 @@ class JoinContext(list[MemberT]):
         self.joined: Sequence[MemberT] = self if joined is None else joined
 
 
+def is_former_id(leader: str, instance_id: str | None, member_id: str) -> bool:
+    """Return whether the leader of a group is this static member before it returned.
+
+    Brokers name a static member `<group.instance.id>-<UUID>`. Up to version 8 of JoinGroup they name a leader that has
+    returned by its former ID, so that it does not assign again; later versions have a field for that (KIP-814).
+    """
+    former = leader.removeprefix(f"{instance_id}-")
+    return bool(instance_id) and member_id != leader != former and len(former) == _UUID_LENGTH
+
+
+_UUID_LENGTH = 36
+
+
 def accepts_join_context(assign: MethodT) -> MethodT:
     """Mark an `assign` that reads its members from a `JoinContext`, and needs nothing that the client decodes."""
     # The method itself: functools.wraps copies attributes to functions that may use what the client decodes.

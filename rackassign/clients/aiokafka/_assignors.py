@@ -147,6 +147,7 @@ class RackAwareAssignor(Assignor):
         if isinstance(membership, internals.Membership):
             internals.read_joins(membership, self._member.once)
             internals.join_again(membership.coordinator, self._member.once)
+            internals.watch_as_returned_leader(membership.coordinator, self._member.once)
             internals.find_unknown_followers(membership.coordinator, self._member.once)
 
     def share_rack_cache(self, racks: BrokerRackCache) -> None:

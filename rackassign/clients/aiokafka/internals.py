@@ -15,6 +15,9 @@ its metadata list that broker. If they are from a time at which the broker was d
 again, which returns no records and names the follower again. Nothing is read until the metadata are due, by default for
 five minutes, and meanwhile one fetch follows the other without a pause. The Java client requests new metadata then.
 
+Static members that lead: the broker names a leader that has returned by its former member ID. aiokafka (0.14.0) takes
+itself for a follower then, and no member sees partitions that are added until the next rebalance.
+
 Joins to which a broker responds REBALANCE_IN_PROGRESS: a classic group that becomes a consumer group (KIP-848) does so
 to all members that are joining. aiokafka (0.14.0) does not know this response to a join and ends the consumer with a
 `KafkaError`. The Java client joins again.
@@ -34,7 +37,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rackassign.assignor.adapter import MetadataListener, SharedPartitions
-from rackassign.assignor.subscriptions import JoinMember, decode_join
+from rackassign.assignor.subscriptions import JoinMember, decode_join, is_former_id
 from rackassign.clients.fetch_metrics import FetchedPartition, Observer, Traffic, count_records
 from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders
 from rackassign.clients.write_metrics import WriteMeter
@@ -617,6 +620,39 @@ def _sending(consumer: Consumer, once: WarnOnce) -> _Sending | None:
 def join_again(owner: Consumer | Coordinator, once: WarnOnce) -> None:
     """Let a consumer join again when its group became a consumer group meanwhile; a second call changes nothing."""
     _sending(owner, once)
+
+
+def watch_as_returned_leader(coordinator: Coordinator, once: WarnOnce) -> None:
+    """Let a static member that is the leader since before its restart watch for new partitions, as leaders do.
+
+    Shadows `_send_req`. Reads `_group_instance_id` and `_subscription.topics`, and sets `_group_subscription` and
+    `_metadata_snapshot`, which only leaders have.
+    """
+    send: Callable[[Any], Awaitable[Any]] | None = getattr(coordinator, "_send_req", None)
+    if "_send_req" in vars(coordinator):
+        return
+    if send is None or tuple(inspect.signature(send).parameters) != ("request",):
+        once.warn("returned", "%s differs: a static leader misses new partitions", with_version("aiokafka"))
+        return
+
+    async def send_request(request: Any) -> Any:
+        response = await send(request)
+        try:
+            if getattr(response, "API_KEY", None) == _JOIN and is_former_id(
+                response.leader_id, coordinator._group_instance_id, response.member_id
+            ):
+                coordinator._group_subscription = set(coordinator._subscription.topics)
+                coordinator._metadata_snapshot = coordinator._get_metadata_snapshot()
+        except Exception:  # noqa: BLE001 - then aiokafka behaves as without this
+            once.warn(
+                "returned",
+                "%s differs: a static leader misses new partitions",
+                with_version("aiokafka"),
+                exc_info=True,
+            )
+        return response
+
+    coordinator._send_req = send_request
 
 
 _FETCH, _JOIN = 1, 11

@@ -27,7 +27,7 @@ from kafka.errors import (
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from rackassign.assignor.subscriptions import decode_join
+from rackassign.assignor.subscriptions import decode_join, is_former_id
 from rackassign.clients.kafka_python.internals.attributes import (
     Consumer,
     Coordinator,
@@ -158,9 +158,6 @@ RAISE_WHEN_FENCED = Patch(
 )
 
 
-_UUID_LENGTH = 36
-
-
 def _watch_as_returned_leader(consumer: Consumer, _once: WarnOnce) -> None:
     """Let a static member that is the leader since before its restart watch for new partitions, as leaders do."""
     coordinator = consumer._coordinator
@@ -170,11 +167,8 @@ def _watch_as_returned_leader(consumer: Consumer, _once: WarnOnce) -> None:
 
     def process_join_group_response(response: Any, send_time: float) -> Any:
         nonlocal returned
-        answered, instance = process(response, send_time), coordinator.group_instance_id
-        # Up to version 8 of the request a broker names the leader by its former ID, `<group.instance.id>-<UUID>`, so
-        # that it does not assign again. KIP-814 has a field for that.
-        former = response.leader.removeprefix(f"{instance}-")
-        returned = bool(instance) and response.member_id != response.leader != former and len(former) == _UUID_LENGTH
+        answered = process(response, send_time)
+        returned = is_former_id(response.leader, coordinator.group_instance_id, response.member_id)
         if returned:
             coordinator._is_leader = True
         return answered
