@@ -62,6 +62,11 @@ EXTRAS = (
         ("typer", "pyspark", "aiokafka"),
     ),
     Extra("docker", ("import rackassign.testing._docker_cluster",), ("typer", "pyspark", "jgo")),
+    Extra(
+        "bill",
+        ("from rackassign.bill.invoice import read_invoice", "from rackassign.monitoring.metrics_text import *"),
+        ("typer", "pyspark", "aiokafka"),
+    ),
     Extra("spark", ("import pyspark_rackassign",), ("typer", "pytest", "aiokafka")),
     Extra("spark-platform", ("import pyarrow, confluent_kafka",), ("pyspark", "typer", "pytest", "aiokafka")),
     Extra("msk", ("from rackassign.spark.msk import *",), ("typer", "pyspark")),
