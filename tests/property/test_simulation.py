@@ -168,6 +168,8 @@ def test_a_rack_change_is_acted_upon_after_a_cut_plan(monkeypatch: pytest.Monkey
 
 # Defects of kafka-python, with its own assignor, and what mends them.
 
+ATTACHED, PATCHED = MemberOptions(client="attached"), MemberOptions(client="patched")
+
 
 @pytest.mark.parametrize(
     ("script", "rule"),
@@ -200,13 +202,13 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
     [
         pytest.param(
             "raise_when_fenced",
-            Script(((3.0, "twin", 0),), MemberOptions(static=True), members=1, partitions=(3,), noise=False),
+            Script(((3.0, "twin", 0),), replace(ATTACHED, static=True), members=1, partitions=(3,), noise=False),
             "one owner",
             id="raise_when_fenced",
         ),
         pytest.param(
             "revoke_before_removal",
-            Script((), MemberOptions(commit="listener", poll_ms=0), members=2, partitions=(5,), seed=1),
+            Script((), replace(ATTACHED, commit="listener", poll_ms=0), members=2, partitions=(5,), seed=1),
             "once while nothing fails",
             id="revoke_before_removal",
         ),
@@ -214,7 +216,7 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             "watch_as_returned_leader",
             Script(
                 ((3.0, "kill", 0), (3.5, "start", 0), (8.0, "add_partitions", 0)),
-                MemberOptions(commit="async", static=True, poll_ms=1000, max_records=500),
+                replace(ATTACHED, commit="async", static=True, poll_ms=1000, max_records=500),
                 members=1,
                 partitions=(3,),
                 seed=1068,
@@ -228,16 +230,47 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             "committed offsets grow",
             id="lose_partitions_when_removed_in_join",
         ),
+        pytest.param(
+            "tolerate_malformed_metadata",
+            Script(((0.02, "malform", 1), (20.0, "stop", 1)), ATTACHED, members=2, partitions=(3,), noise=False),
+            "poll() raises nothing",
+            id="tolerate_malformed_metadata",
+        ),
+        pytest.param(
+            "heartbeat_until_join_read",
+            # The join ends while the application works, for longer than a session.
+            Script(
+                ((3.0, "start", 2), (3.5, "work", 0, 8.0)),
+                replace(ATTACHED, poll_ms=0),
+                members=2,
+                partitions=(4,),
+                noise=False,
+            ),
+            "members that live stay",
+            id="heartbeat_until_join_read",
+        ),
+        pytest.param(
+            "fetch_during_rebalance",
+            # One member holds up the join for eight seconds; another one reads on what it keeps.
+            Script(
+                ((3.0, "work", 1, 8.0), (4.0, "start", 2), (6.0, "produce", 0, 0, 5)),
+                ATTACHED,
+                members=2,
+                partitions=(3,),
+                noise=False,
+                within_s=4.0,
+            ),
+            "processed in time",
+            id="fetch_during_rebalance",
+        ),
     ],
 )
 def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, rule: str) -> None:
-    options = replace(script.options, client="attached")
-
-    violation = run(replace(script, options=replace(options, without=(patch,)))).violation
+    violation = run(replace(script, options=replace(script.options, without=(patch,)))).violation
 
     assert violation is not None
     assert violation.rule == rule
-    assert run(replace(script, options=options)).violation is None
+    assert run(script).violation is None
 
 
 # Open.

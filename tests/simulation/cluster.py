@@ -203,6 +203,8 @@ class SimulatedCluster:
         self.topics: dict[str, list[Partition]] = {}
         self.groups: dict[str, Group] = {}
         self.links = Links()
+        # Names of clients whose metadata are malformed, and brokers that metadata do not list.
+        self.malformed: set[str] = set()
         self._numbers: Counter[tuple[str, int]] = Counter()
         self._delays: list[tuple[str, str, str, float]] = []
         for topic, partitions in topics.items():
@@ -348,6 +350,7 @@ class SimulatedCluster:
             builder.append(timestamp=int((EPOCH_S + self.world.now) * 1000), key=None, value=b"v")
         builder.close()
         self.topics[topic][index].append(bytes(builder.buffer()))
+        self.watcher.written((topic, index), self.topics[topic][index].end)
 
     # Requests. What an answer is made of is given in the order of the protocol, as its version has it.
 
@@ -411,6 +414,8 @@ class SimulatedCluster:
             reply(new(error_code=error, generation_id=generation, member_id=member_id, **named))
 
         group = self._coordinated(link, request.group_id)
+        for protocol in request.protocols if link.client.name in self.malformed else ():
+            protocol.metadata = b"\xff"
         if group is None:
             answer(Joined(NOT_COORDINATOR, request.member_id))
         else:

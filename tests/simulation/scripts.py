@@ -48,12 +48,15 @@ class Script:
     partitions: tuple[int, ...] = (6,)
     seed: int = 0
     noise: bool = True
+    # Limit for each record, from when it was written until it is processed.
+    within_s: float | None = None
 
     def __str__(self) -> str:
         lines = "".join(f"        {happening!r},\n" for happening in self.happenings)
         return (
             f"Script(\n    (\n{lines}    ),\n    {self.options!r},\n    members={self.members}, "
-            f"partitions={self.partitions}, seed={self.seed}, noise={self.noise},\n)"
+            f"partitions={self.partitions}, seed={self.seed}, noise={self.noise}, "
+            f"within_s={self.within_s},\n)"
         )
 
 
@@ -179,7 +182,7 @@ class Run:
         if log:
             self.world.log = []
         once = script.options.commit != "async" and not any(each[1] in FAULTS for each in script.happenings)
-        self.watchers = Watchers(self.world, once=once)
+        self.watchers = Watchers(self.world, once=once, within_s=script.within_s)
         self.topics = {f"topic-{i}": number for i, number in enumerate(script.partitions)}
         self.cluster = SimulatedCluster(self.world, _RACKS, self.watchers, self.topics)
         self.current: dict[int, Member] = {}
@@ -295,6 +298,10 @@ class Run:
             member.work_s = seconds
 
     _overwork = _work
+
+    def _malform(self, number: int) -> None:
+        """Let a member join with metadata that are none."""
+        self.cluster.malformed.add(self.current[number].name)
 
     def _drop(self, number: int) -> None:
         for link in [each for each in self.cluster.links if each.client is self.current.get(number)]:

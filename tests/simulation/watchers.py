@@ -25,8 +25,9 @@ Partition = tuple[str, int]
 class Watchers:
     """Report to the world what does not hold."""
 
-    def __init__(self, world: World, *, once: bool) -> None:
+    def __init__(self, world: World, *, once: bool, within_s: float | None = None) -> None:
         self._world = world
+        self._within_s = within_s
         # Whether each record is processed once: nothing fails, and what is processed is committed.
         self._once = once
         self.members: list[Member] = []
@@ -72,6 +73,17 @@ class Watchers:
                     self._world.violated(
                         "commits are the owner's", f"{member_id} commits {partition}, which {other.id} owns"
                     )
+
+    def written(self, partition: Partition, end: int) -> None:
+        """What is written is processed within a time, where a script says so."""
+
+        def look() -> None:
+            if self.processed_up_to(partition) < end:
+                done = self.processed_up_to(partition)
+                self._world.violated("processed in time", f"{partition}: {done} of {end} after {self._within_s} s")
+
+        if self._within_s is not None:
+            self._world.later(self._within_s, "look", look)
 
     # Called by members.
 
