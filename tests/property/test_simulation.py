@@ -263,6 +263,12 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             "processed in time",
             id="fetch_during_rebalance",
         ),
+        pytest.param(
+            "keep_preferred_read_replica",
+            Script(((3.0, "lead", 0, 0, 2),), ATTACHED, members=1, partitions=(1,), noise=False),
+            "a follower is not left",
+            id="keep_preferred_read_replica",
+        ),
     ],
 )
 def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, rule: str) -> None:

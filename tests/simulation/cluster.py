@@ -522,6 +522,8 @@ class SimulatedCluster:
             if partition is not None and not error:
                 end = partition.end
                 preferred = self._preferred(partition, link.broker, request.rack_id)
+                if preferred >= 0:
+                    self.watcher.sent_away(link.client.name, (topic, asked.partition))
                 if not 0 <= asked.fetch_offset <= end:
                     error = OFFSET_OUT_OF_RANGE
                 elif preferred < 0:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Partition = tuple[str, int]
 
+_STAYS_S = 5.0
+"""Half of `metadata_max_age_ms`, after which a reader may ask its leader again."""
+
 
 class Watchers:
     """Report to the world what does not hold."""
@@ -28,6 +31,8 @@ class Watchers:
     def __init__(self, world: World, *, once: bool, within_s: float | None = None) -> None:
         self._world = world
         self._within_s = within_s
+        self._calm = False
+        self._sent_away: dict[tuple[str, Partition], float] = {}
         # Whether each record is processed once: nothing fails, and what is processed is committed.
         self._once = once
         self.members: list[Member] = []
@@ -85,6 +90,13 @@ class Watchers:
         if self._within_s is not None:
             self._world.later(self._within_s, "look", look)
 
+    def sent_away(self, client: str, partition: Partition) -> None:
+        """A leader sends a reader to a follower once, and not each time it has read from it, once all is calm."""
+        before = self._sent_away.get((client, partition))
+        self._sent_away[client, partition] = self._world.now
+        if self._calm and before is not None and self._world.now - before < _STAYS_S:
+            self._world.violated("a follower is not left", f"{client} is sent away again for {partition}")
+
     # Called by members.
 
     def processed(self, member: Member, partition: Partition, offsets: list[int]) -> None:
@@ -138,6 +150,7 @@ class Watchers:
 
     def settled(self, cluster: SimulatedCluster, group: Group | None) -> None:
         """All partitions are owned, once, and all that was written is processed and committed."""
+        self._calm = True
         living = [each for each in self.members if not each.dead and not each.ended]
         if not living:
             return
