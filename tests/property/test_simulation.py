@@ -269,6 +269,53 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             "a follower is not left",
             id="keep_preferred_read_replica",
         ),
+        pytest.param(
+            "reset_unreachable_read_replica",
+            # A follower dies, which the controller fences after nine seconds.
+            Script(
+                ((3.0, "lead", 0, 0, 2), (4.0, "kill_broker", 1), (4.5, "produce", 0, 0, 5), (20.0, "refresh", 0)),
+                ATTACHED,
+                members=1,
+                partitions=(1,),
+                noise=False,
+                within_s=4.0,
+            ),
+            "processed in time",
+            id="reset_unreachable_read_replica",
+        ),
+        pytest.param(
+            "refresh_on_unknown_read_replica",
+            # The follower in its rack is taken away, and is back when the member does not know. Without our assignor,
+            # since the rack monitor would request metadata soon.
+            Script(
+                (
+                    (3.0, "reassign", 0, 0, (2, 3)),
+                    (3.2, "refresh", 0),
+                    (5.0, "reassign", 0, 0, (2, 1)),
+                    (5.5, "produce", 0, 0, 5),
+                ),
+                PATCHED,
+                members=1,
+                partitions=(1,),
+                noise=False,
+                within_s=4.0,
+            ),
+            "processed in time",
+            id="refresh_on_unknown_read_replica",
+        ),
+        pytest.param(
+            "wait_for_unknown_leader",
+            # The connections are lost: a former one to that broker would still serve.
+            Script(
+                ((3.0, "unlist", 2), (3.1, "refresh", 0), (3.4, "drop", 0), (8.0, "refresh", 0)),
+                ATTACHED,
+                members=1,
+                partitions=(2,),
+                noise=False,
+            ),
+            "poll() raises nothing",
+            id="wait_for_unknown_leader",
+        ),
     ],
 )
 def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, rule: str) -> None:

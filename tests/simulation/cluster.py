@@ -205,6 +205,7 @@ class SimulatedCluster:
         self.links = Links()
         # Names of clients whose metadata are malformed, and brokers that metadata do not list.
         self.malformed: set[str] = set()
+        self.unlisted: set[int] = set()
         self._numbers: Counter[tuple[str, int]] = Counter()
         self._delays: list[tuple[str, str, str, float]] = []
         for topic, partitions in topics.items():
@@ -373,7 +374,7 @@ class SimulatedCluster:
                     error_code=error, name=name, topic_id=UUID(int=topic_id), is_internal=False, partitions=parts
                 )
             )
-        living = [each for each in self.brokers.values() if not each.fenced]
+        living = [each for each in self.brokers.values() if not each.fenced and each.node not in self.unlisted]
         brokers = [new.MetadataResponseBroker(each.node, *each.address, each.rack) for each in living]
         reply(new(brokers=brokers, cluster_id="simulation", controller_id=1, topics=topics))
 

@@ -228,6 +228,7 @@ class Run:
 
     def _heal(self) -> None:
         self.cluster.forget_delays()
+        self.cluster.unlisted.clear()
         for member in self.current.values():
             member.paused_until = self.world.now
         for broker in self.cluster.brokers:
@@ -322,6 +323,10 @@ class Run:
 
     def _start_broker(self, node: int) -> None:
         self.cluster.start_broker(node)
+
+    def _unlist(self, node: int) -> None:
+        """Let metadata name a broker as leader, and not list it."""
+        self.cluster.unlisted.add(node)
 
     def _lead(self, topic: int, index: int, node: int) -> None:
         partition = self.cluster.topics[f"topic-{topic}"][index]
