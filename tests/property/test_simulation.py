@@ -316,6 +316,38 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             "poll() raises nothing",
             id="wait_for_unknown_leader",
         ),
+        pytest.param(
+            "resume_paused_fetches",
+            # It is paused after five of its twenty records, and another one is read before it is resumed.
+            Script(
+                (
+                    (2.999, "work", 0, 1.0),
+                    (3.0, "produce", 0, 0, 20),
+                    (3.5, "call", 0, "pause_partition"),
+                    (5.0, "produce", 0, 1, 5),
+                    (6.0, "call", 0, "resume_partitions"),
+                ),
+                replace(ATTACHED, max_records=5),
+                members=1,
+                partitions=(2,),
+                noise=False,
+            ),
+            "all records are processed",
+            id="resume_paused_fetches",
+        ),
+        pytest.param(
+            "refresh_on_stale_leader",
+            # Of a partition that another member reads.
+            Script(
+                ((12.0, "lead", 0, 0, 2), (12.1, "call", 1, "end_offsets")),
+                ATTACHED,
+                members=2,
+                partitions=(2,),
+                noise=False,
+            ),
+            "end_offsets() raises nothing",
+            id="refresh_on_stale_leader",
+        ),
     ],
 )
 def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, rule: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import FencedInstanceIdError, KafkaError
@@ -70,12 +70,14 @@ class Member(ClientProcess):
         self.consumer: Any = None
         self.work_s = 0.0
         self.stopping = False
-        self.reading: dict[Any, int] = {}
+        self.calls: list[str] = []
 
     def _application_loop(self) -> None:
         self.consumer = self._make()
         self.consumer.subscribe(list(self.topics), listener=_Listener(self))
         while not self.stopping:
+            while self.calls:
+                getattr(self, f"_{self.calls.pop(0)}")()
             records = self._polled()
             work_s, self.work_s = self.work_s, 0.0
             self.sleep(max(work_s, 0.001 if self.options.poll_ms else _IDLE_S))
@@ -105,6 +107,21 @@ class Member(ClientProcess):
             self.watchers.poll_raised(self, error)
             self.sleep(0.1)
             return {}
+
+    def _pause_partition(self) -> None:
+        self.consumer.pause(min(self.consumer.assignment()))
+
+    def _resume_partitions(self) -> None:
+        self.consumer.resume(*self.consumer.paused())
+
+    def _end_offsets(self) -> None:
+        try:
+            self.consumer.end_offsets(
+                [TopicPartition(topic, each.index) for topic in self.topics for each in self.cluster.topics[topic]],
+                timeout_ms=6000,
+            )
+        except KafkaError as error:
+            self.world.violated("end_offsets() raises nothing", f"{self.name}: {error!r}")
 
     def _commit(self, *, wait: bool) -> None:
         try:

@@ -300,6 +300,12 @@ class Run:
 
     _overwork = _work
 
+    def _call(self, number: int, method: str) -> None:
+        """Let the application call something before its next poll."""
+        member = self._living(number)
+        if member is not None:
+            member.calls.append(method)
+
     def _malform(self, number: int) -> None:
         """Let a member join with metadata that are none."""
         self.cluster.malformed.add(self.current[number].name)
