@@ -348,6 +348,25 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             "end_offsets() raises nothing",
             id="refresh_on_stale_leader",
         ),
+        pytest.param(
+            "keep_interrupted_records",
+            # The poll that ends the work has taken five records of one partition, and is at the second of the other.
+            Script(
+                (
+                    (3.0, "work", 0, 3.0),
+                    (4.0, "produce", 0, 0, 5),
+                    (4.2, "produce", 0, 1, 5),
+                    (4.5, "interrupt", 0, 7),
+                    (12.0, "start", 0),
+                ),
+                replace(ATTACHED, commit="auto"),
+                members=1,
+                partitions=(2,),
+                noise=False,
+            ),
+            "what is committed was processed",
+            id="keep_interrupted_records",
+        ),
     ],
 )
 def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, rule: str) -> None:

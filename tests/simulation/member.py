@@ -9,6 +9,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import FencedInstanceIdError, KafkaError
+from kafka.serializer import Deserializer
 
 from rackassign import RackAwareConsumer, attach
 from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor
@@ -71,6 +72,8 @@ class Member(ClientProcess):
         self.work_s = 0.0
         self.stopping = False
         self.calls: list[str] = []
+        # Records until a signal's handler raises, once.
+        self.interrupted_after = -1
 
     def _application_loop(self) -> None:
         self.consumer = self._make()
@@ -101,6 +104,9 @@ class Member(ClientProcess):
         except FencedInstanceIdError as error:
             # Another one has its place.
             self.watchers.poll_raised(self, error)
+            self.stopping = True
+            return {}
+        except KeyboardInterrupt:
             self.stopping = True
             return {}
         except Exception as error:  # noqa: BLE001 - whatever it is
@@ -144,6 +150,7 @@ class Member(ClientProcess):
             "proxy_url": f"{kafka_python.SCHEME}://",
             "kafka_client": kafka_python.client_factory(self),
             "metrics_enabled": False,
+            "value_deserializer": _Values(self),
         }
         if self.options.static:
             configs["group_instance_id"] = self.host
@@ -180,3 +187,17 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python
     def _note(self, what: str, partitions: Any) -> None:
         shown = " ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
         self._member.world.note(what, f"{self._member.name} {shown}")
+
+
+class _Values(Deserializer):  # type: ignore[misc] # kafka-python is untyped
+    """Decodes values, until a signal comes."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def deserialize(self, topic: str, headers: Any, data: bytes) -> bytes:  # noqa: ARG002 - as kafka-python calls it
+        if self._member.interrupted_after >= 0:
+            self._member.interrupted_after -= 1
+            if self._member.interrupted_after < 0:
+                raise KeyboardInterrupt
+        return data

@@ -306,6 +306,12 @@ class Run:
         if member is not None:
             member.calls.append(method)
 
+    def _interrupt(self, number: int, records: int) -> None:
+        """Let the handler of a signal raise while a poll takes records, after so many."""
+        member = self._living(number)
+        if member is not None:
+            member.interrupted_after = records
+
     def _malform(self, number: int) -> None:
         """Let a member join with metadata that are none."""
         self.cluster.malformed.add(self.current[number].name)
