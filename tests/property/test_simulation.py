@@ -367,6 +367,25 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             "what is committed was processed",
             id="keep_interrupted_records",
         ),
+        pytest.param(
+            "keep_generation_when_removed",
+            # It stands still while it works, learns that it was removed, and then commits what it has read before.
+            Script(
+                (
+                    (2.999, "work", 1, 9.0),
+                    (3.0, "produce", 0, 1, 5),
+                    (3.2, "pause", 1, 7.5),
+                    (11.0, "produce", 0, 1, 5),
+                    (20.0, "refresh", 0),
+                ),
+                replace(ATTACHED, commit="transaction"),
+                members=2,
+                partitions=(2,),
+                noise=False,
+            ),
+            "committed offsets grow",
+            id="keep_generation_when_removed",
+        ),
     ],
 )
 def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, rule: str) -> None:

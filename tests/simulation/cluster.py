@@ -461,6 +461,17 @@ class SimulatedCluster:
             topics.append(new.OffsetCommitResponseTopic(topic.name, parts))
         reply(new(topics=topics))
 
+    def commit_in_transaction(self, metadata: Any, offsets: Mapping[tuple[str, int], int]) -> int:
+        """Commit as a producer's transaction that is completed at once; return the error (`TxnOffsetCommit`)."""
+        group, member_id = self._group(metadata.group_id), metadata.member_id
+        error = 0
+        # A producer that knows no member is not fenced by the group.
+        if metadata.generation_id >= 0 or member_id:
+            error = group.commit_error(member_id, metadata.group_instance_id, metadata.generation_id)
+        for partition, offset in offsets.items() if not error else ():
+            group.commit(partition, Committed(offset, -1, ""), member_id)
+        return error
+
     def _on_OffsetFetch(self, link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
         assert new.version == 8, new.version
         answers = []

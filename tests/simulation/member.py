@@ -21,7 +21,8 @@ from tests.simulation.world import ClientProcess, World
 Client = Literal["consumer", "attached", "patched", "stock"]
 """Ours; kafka-python's with our assignor and patches; with patches alone; with neither."""
 
-Commit = Literal["auto", "sync", "async", "listener"]
+Commit = Literal["auto", "sync", "async", "listener", "transaction"]
+"""With `transaction` offsets are sent as a producer's, with what `group_metadata()` returns."""
 
 GROUP = "group"
 
@@ -88,6 +89,10 @@ class Member(ClientProcess):
                 self.watchers.processed(self, tuple(partition), [record.offset for record in batch])
             if records and self.options.commit in {"sync", "async"}:
                 self._commit(wait=self.options.commit == "sync")
+            if records and self.options.commit == "transaction":
+                offsets = {tuple(partition): batch[-1].offset + 1 for partition, batch in records.items()}
+                error = self.cluster.commit_in_transaction(self.consumer.group_metadata(), offsets)
+                self.world.note("transaction", f"{self.name} {error}")
         if self.options.commit == "listener":
             # What its listener commits while it closes is not waited for, unless it leaves its group.
             self._commit(wait=True)
