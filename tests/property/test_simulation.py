@@ -368,6 +368,13 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             id="keep_interrupted_records",
         ),
         pytest.param(
+            "claim_current_assignment",
+            # The first member unsubscribes from the second topic, of which it has a partition.
+            Script(((4.0, "call", 0, "leave_topic"),), PATCHED, members=2, partitions=(1, 2), noise=False),
+            "all partitions are owned",
+            id="claim_current_assignment",
+        ),
+        pytest.param(
             "keep_generation_when_removed",
             # It stands still while it works, learns that it was removed, and then commits what it has read before.
             Script(
@@ -385,6 +392,27 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             ),
             "committed offsets grow",
             id="keep_generation_when_removed",
+        ),
+        pytest.param(
+            "discard_former_committed_offsets",
+            # The committed offset of its new partition arrives while it works and then stands still: no poll takes it
+            # before the partition is another one's, which reads on, and its own again.
+            Script(
+                (
+                    (3.0, "start", 1),
+                    (3.01, "delay", 1, "OffsetFetch", "response", 1.0),
+                    (4.25, "work", 1, 9.0),
+                    (5.8, "pause", 1, 5.6),
+                    (12.0, "produce", 0, 1, 20),
+                    (20.0, "refresh", 0),
+                ),
+                replace(ATTACHED, max_records=5),
+                members=1,
+                partitions=(2,),
+                noise=False,
+            ),
+            "committed offsets grow",
+            id="discard_former_committed_offsets",
         ),
     ],
 )

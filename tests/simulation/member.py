@@ -125,6 +125,11 @@ class Member(ClientProcess):
     def _resume_partitions(self) -> None:
         self.consumer.resume(*self.consumer.paused())
 
+    def _leave_topic(self) -> None:
+        """Subscribe to all topics but the last."""
+        self.topics = self.topics[:-1]
+        self.consumer.subscribe(list(self.topics), listener=_Listener(self))
+
     def _end_offsets(self) -> None:
         try:
             self.consumer.end_offsets(
