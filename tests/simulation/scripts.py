@@ -50,13 +50,15 @@ class Script:
     noise: bool = True
     # Limit for each record, from when it was written until it is processed.
     within_s: float | None = None
+    # Members with kafka-python's own assignor, which claims what it has lost.
+    stubborn: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         lines = "".join(f"        {happening!r},\n" for happening in self.happenings)
         return (
             f"Script(\n    (\n{lines}    ),\n    {self.options!r},\n    members={self.members}, "
             f"partitions={self.partitions}, seed={self.seed}, noise={self.noise}, "
-            f"within_s={self.within_s},\n)"
+            f"within_s={self.within_s}, stubborn={self.stubborn},\n)"
         )
 
 
@@ -258,12 +260,15 @@ class Run:
     def _twin(self, number: int) -> None:
         """Start a member beside one that may have its name."""
         self._started += 1
+        options = self.script.options
+        if number in self.script.stubborn:
+            options = replace(options, client="patched", without=("claim_current_assignment",))
         member = Member(
             self.world,
             f"m{number}#{self._started}",
             self.cluster,
             self.watchers,
-            self.script.options,
+            options,
             self._racks.get(number, _RACKS[number % 3]),
             tuple(self.topics),
         )
@@ -401,4 +406,5 @@ def shrink(script: Script, rule: str, attempts: int = 400) -> Script:
 
 _OF_MEMBER = frozenset(
     {"kill", "stop", "start", "twin", "pause", "work", "overwork", "drop", "delay", "refresh", "rack"}
+    | {"call", "interrupt", "malform"}
 )
