@@ -16,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from rackassign.assignor.base import Assignor
 from rackassign.assignor.rack_monitor import RackChangeDetector
+from rackassign.clients.kafka_python.patches import PATCHES
+from rackassign.clients.kafka_python.patches.fetch import _CommittedOffsets
 from rackassign.clients.kafka_python.patches.group import _JoinOfRemovedMember
 from tests.simulation.member import GROUP, MemberOptions
 from tests.simulation.scripts import Run, Script, from_seed, run, shrink
@@ -64,7 +67,7 @@ def test_a_script_is_printed_as_it_is_written_in_a_test() -> None:
     assert eval(str(script), {"Script": Script, "MemberOptions": MemberOptions}) == script  # noqa: S307
 
 
-# Defects of former versions.
+# Defects of former versions, and one that only kafka-python's own assignor has.
 
 
 def first_plan_is_cut(monkeypatch: pytest.MonkeyPatch, *, forgotten: bool) -> None:
@@ -123,6 +126,27 @@ MEMBER_STANDS_STILL = Script(
     noise=False,
 )
 
+
+def commit_discards_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a commit discard the answers to requests for the offsets of other partitions, too."""
+
+    def handle_commit(committed: Any, offsets: Any, send_time: float, response: Any) -> Any:
+        committed._coordinator._offset_fetch_futures.clear()
+        return committed._handle_commit(offsets, send_time, response)
+
+    monkeypatch.setattr(_CommittedOffsets, "handle_commit", handle_commit)
+
+
+def returned_member_requests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a static member that returns in another rack stay with the assignment of before."""
+    monkeypatch.setattr(Assignor, "_request_plan", lambda _assignor, _membership: None)
+
+
+def withheld_partitions_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a leader that has withheld partitions request no round that assigns them, as kafka-python's assignor."""
+    monkeypatch.setattr(Assignor, "_request_next_round", lambda _assignor: None)
+
+
 Patcher = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -140,6 +164,53 @@ Patcher = Callable[[pytest.MonkeyPatch], None]
             MEMBER_STANDS_STILL,
             "committed offsets grow",
             id="progress lost in a rebalance",
+        ),
+        pytest.param(
+            commit_discards_all_requests,
+            # One partition is read without a pause, with a commit after each poll; another one has come from a member
+            # that has left.
+            Script(
+                (
+                    (1.5, "produce", 0, 0, 400),
+                    (2.0, "stop", 1),
+                    (2.5, "produce", 0, 1, 5),
+                    (6.0, "produce", 0, 0, 400),
+                    (8.0, "refresh", 0),
+                ),
+                MemberOptions(client="attached", poll_ms=0, max_records=5),
+                members=2,
+                partitions=(2,),
+                noise=False,
+                within_s=13.0,
+            ),
+            "processed in time",
+            id="new partitions starved by commits",
+        ),
+        pytest.param(
+            returned_member_requests_nothing,
+            Script(
+                ((3.0, "rack", 1, "c"), (3.1, "rack", 2, "b"), (4.0, "refresh", 0)),
+                MemberOptions(client="attached", static=True),
+                members=3,
+                partitions=(6,),
+                noise=False,
+            ),
+            "planned again, nothing moves",
+            id="a static member that returns in another rack",
+        ),
+        pytest.param(
+            withheld_partitions_wait,
+            # The other member's assignor claims what it has unsubscribed from, and has nothing to revoke then.
+            Script(
+                ((3.0, "refresh", 0), (4.0, "call", 1, "leave_topic")),
+                MemberOptions(client="attached"),
+                members=2,
+                partitions=(1, 2),
+                noise=False,
+                stubborn=(1,),
+            ),
+            "all partitions are owned",
+            id="starved by a claim",
         ),
     ],
 )
@@ -422,6 +493,16 @@ def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, r
     assert violation is not None
     assert violation.rule == rule
     assert run(script).violation is None
+
+
+def test_each_patch_has_its_defect_shown() -> None:
+    (mark,) = test_the_defect_of_a_patch_is_found_without_it.pytestmark  # type: ignore[attr-defined]
+    shown = {case.values[0] for case in mark.args[1]}
+
+    # These by the stock client, and by counting requests.
+    otherwise = {"keep_completed_join", "backoff_coordinator_poll", "retry_coordinator_lookup"}
+
+    assert shown | otherwise == {patch.name for patch in PATCHES}
 
 
 # Open.
