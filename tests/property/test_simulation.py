@@ -271,19 +271,17 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
 @pytest.mark.parametrize(
     ("patch", "script", "rule"),
     [
-        pytest.param(
+        (
             "raise_when_fenced",
             Script(((3.0, "twin", 0),), replace(ATTACHED, static=True), members=1, partitions=(3,), noise=False),
             "one owner",
-            id="raise_when_fenced",
         ),
-        pytest.param(
+        (
             "revoke_before_removal",
             Script((), replace(ATTACHED, commit="listener", poll_ms=0), members=2, partitions=(5,), seed=1),
             "once while nothing fails",
-            id="revoke_before_removal",
         ),
-        pytest.param(
+        (
             "watch_as_returned_leader",
             Script(
                 ((3.0, "kill", 0), (3.5, "start", 0), (8.0, "add_partitions", 0)),
@@ -293,21 +291,18 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 seed=1068,
             ),
             "all partitions are owned",
-            id="watch_as_returned_leader",
         ),
-        pytest.param(
+        (
             "lose_partitions_when_removed_in_join",
             MEMBER_STANDS_STILL,
             "committed offsets grow",
-            id="lose_partitions_when_removed_in_join",
         ),
-        pytest.param(
+        (
             "tolerate_malformed_metadata",
             Script(((0.02, "malform", 1), (20.0, "stop", 1)), ATTACHED, members=2, partitions=(3,), noise=False),
             "poll() raises nothing",
-            id="tolerate_malformed_metadata",
         ),
-        pytest.param(
+        (
             "heartbeat_until_join_read",
             # The join ends while the application works, for longer than a session.
             Script(
@@ -318,9 +313,8 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 noise=False,
             ),
             "members that live stay",
-            id="heartbeat_until_join_read",
         ),
-        pytest.param(
+        (
             "fetch_during_rebalance",
             # One member holds up the join for eight seconds; another one reads on what it keeps.
             Script(
@@ -332,15 +326,13 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 within_s=4.0,
             ),
             "processed in time",
-            id="fetch_during_rebalance",
         ),
-        pytest.param(
+        (
             "keep_preferred_read_replica",
             Script(((3.0, "lead", 0, 0, 2),), ATTACHED, members=1, partitions=(1,), noise=False),
             "a follower is not left",
-            id="keep_preferred_read_replica",
         ),
-        pytest.param(
+        (
             "reset_unreachable_read_replica",
             # A follower dies, which the controller fences after nine seconds.
             Script(
@@ -352,9 +344,8 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 within_s=4.0,
             ),
             "processed in time",
-            id="reset_unreachable_read_replica",
         ),
-        pytest.param(
+        (
             "refresh_on_unknown_read_replica",
             # The follower in its rack is taken away, and is back when the member does not know. Without our assignor,
             # since the rack monitor would request metadata soon.
@@ -372,9 +363,8 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 within_s=4.0,
             ),
             "processed in time",
-            id="refresh_on_unknown_read_replica",
         ),
-        pytest.param(
+        (
             "wait_for_unknown_leader",
             # The connections are lost: a former one to that broker would still serve.
             Script(
@@ -385,9 +375,8 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 noise=False,
             ),
             "poll() raises nothing",
-            id="wait_for_unknown_leader",
         ),
-        pytest.param(
+        (
             "resume_paused_fetches",
             # It is paused after five of its twenty records, and another one is read before it is resumed.
             Script(
@@ -404,9 +393,8 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 noise=False,
             ),
             "all records are processed",
-            id="resume_paused_fetches",
         ),
-        pytest.param(
+        (
             "refresh_on_stale_leader",
             # Of a partition that another member reads.
             Script(
@@ -417,9 +405,8 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 noise=False,
             ),
             "end_offsets() raises nothing",
-            id="refresh_on_stale_leader",
         ),
-        pytest.param(
+        (
             "keep_interrupted_records",
             # The poll that ends the work has taken five records of one partition, and is at the second of the other.
             Script(
@@ -436,16 +423,14 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 noise=False,
             ),
             "what is committed was processed",
-            id="keep_interrupted_records",
         ),
-        pytest.param(
+        (
             "claim_current_assignment",
             # The first member unsubscribes from the second topic, of which it has a partition.
             Script(((4.0, "call", 0, "leave_topic"),), PATCHED, members=2, partitions=(1, 2), noise=False),
             "all partitions are owned",
-            id="claim_current_assignment",
         ),
-        pytest.param(
+        (
             "keep_generation_when_removed",
             # It stands still while it works, learns that it was removed, and then commits what it has read before.
             Script(
@@ -462,9 +447,8 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 noise=False,
             ),
             "committed offsets grow",
-            id="keep_generation_when_removed",
         ),
-        pytest.param(
+        (
             "discard_former_committed_offsets",
             # The committed offset of its new partition arrives while it works and then stands still: no poll takes it
             # before the partition is another one's, which reads on, and its own again.
@@ -483,7 +467,6 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
                 noise=False,
             ),
             "committed offsets grow",
-            id="discard_former_committed_offsets",
         ),
     ],
 )
@@ -497,7 +480,7 @@ def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, r
 
 def test_each_patch_has_its_defect_shown() -> None:
     (mark,) = test_the_defect_of_a_patch_is_found_without_it.pytestmark  # type: ignore[attr-defined]
-    shown = {case.values[0] for case in mark.args[1]}
+    shown = {patch for patch, _, _ in mark.args[1]}
 
     # These by the stock client, and by counting requests.
     otherwise = {"keep_completed_join", "backoff_coordinator_poll", "retry_coordinator_lookup"}
