@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Partition = tuple[str, int]
 
-_STAYS_S = 5.0
-"""Half of `metadata_max_age_ms`, after which a reader may ask its leader again."""
+_STAYS_S = 8.0
+"""Less than `metadata_max_age_ms`, after which a reader asks its leader again, and more than two waits of a fetch."""
 
 
 class Watchers:
@@ -32,7 +32,8 @@ class Watchers:
         self._world = world
         self._within_s = within_s
         self._calm = False
-        self._sent_away: dict[tuple[str, Partition], float] = {}
+        # When each reader was sent away last, and when before.
+        self._sent_away: dict[tuple[str, Partition], tuple[float, float]] = {}
         # Whether each record is processed once: nothing fails, and what is processed is committed.
         self._once = once
         self.members: list[Member] = []
@@ -91,10 +92,13 @@ class Watchers:
             self._world.later(self._within_s, "look", look)
 
     def sent_away(self, client: str, partition: Partition) -> None:
-        """A leader sends a reader to a follower once, and not each time it has read from it, once all is calm."""
-        before = self._sent_away.get((client, partition))
-        self._sent_away[client, partition] = self._world.now
-        if self._calm and before is not None and self._world.now - before < _STAYS_S:
+        """A leader sends a reader to a follower, and not each time it has read from it, once all is calm.
+
+        Twice is none: the term of a follower may end while a fetch from it is under way.
+        """
+        last, before = self._sent_away.get((client, partition), (-_STAYS_S, -_STAYS_S))
+        self._sent_away[client, partition] = self._world.now, last
+        if self._calm and self._world.now - before < _STAYS_S:
             self._world.violated("a follower is not left", f"{client} is sent away again for {partition}")
 
     # Called by members.
