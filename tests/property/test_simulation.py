@@ -377,6 +377,12 @@ def test_defects_of_kafka_python_are_found_and_the_patches_mend_them(script: Scr
             "poll() raises nothing",
         ),
         (
+            "wait_for_unknown_leader",
+            # It starts without a committed offset.
+            Script(((0.0, "unlist", 2), (6.0, "refresh", 0)), ATTACHED, members=1, partitions=(2,), noise=False),
+            "poll() raises nothing",
+        ),
+        (
             "resume_paused_fetches",
             # It is paused after five of its twenty records, and another one is read before it is resumed.
             Script(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 from weakref import proxy
@@ -118,6 +118,7 @@ def _wait_for_unknown_leader(consumer: Consumer, _once: WarnOnce) -> None:
     """Treat a leader that is no listed broker as no leader: wait for newer metadata."""
     fetcher, cluster = consumer._fetcher, consumer._cluster
     original: Callable[[Any], int | None] = fetcher._select_read_replica
+    send: Callable[[int, Any], Awaitable[Any]] = fetcher._send_list_offsets_request
 
     def select_read_replica(tp: Any) -> int | None:
         chosen = original(tp)
@@ -125,17 +126,28 @@ def _wait_for_unknown_leader(consumer: Consumer, _once: WarnOnce) -> None:
             return chosen
         return None
 
+    async def send_list_offsets_request(node_id: int, timestamps_and_epochs: Any) -> Any:
+        if cluster.broker_metadata(node_id) is None:
+            # No offsets, and all partitions to be retried, with newer metadata.
+            return {}, set(timestamps_and_epochs)
+        return await send(node_id, timestamps_and_epochs)
+
     fetcher._select_read_replica = select_read_replica
+    fetcher._send_list_offsets_request = send_list_offsets_request
 
 
 WAIT_FOR_UNKNOWN_LEADER = Patch(
     name="wait_for_unknown_leader",
     defect=(
         "Metadata may name a leader that is not in its list of brokers. poll() then raises UnknownBrokerIdError, and"
-        " the partitions of that broker are never fetched again, not even when it is back."
+        " the partitions of that broker are never fetched again, not even when it is back; so it does if it needs the"
+        " begin or the end of such a partition."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_leader_that_is_not_listed_is_waited_for",
-    wraps={"_fetcher._select_read_replica": ("tp",)},
+    wraps={
+        "_fetcher._select_read_replica": ("tp",),
+        "_fetcher._send_list_offsets_request": ("node_id", "timestamps_and_epochs"),
+    },
     needs=("_cluster.broker_metadata",),
     install=_wait_for_unknown_leader,
     after=("refresh_on_unknown_read_replica",),
