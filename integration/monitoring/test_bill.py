@@ -42,9 +42,6 @@ WRITES: dict[str, list[tuple[str, bool, int]]] = {
 """By rack of the producer: topic, whether records have keys, and records per second."""
 
 GROUPS = {"of-three": "three", "of-two": "two", "of-one": "one"}
-BY_BROKERS = "of-two"
-"""A KIP-848 group, until rackassign assigns its partitions."""
-
 SECONDS = 20.0
 SHARE = 0.1
 """Differences that are allowed: 1 to 3 % are seen where nothing else runs. Beside other tests producers send in bursts,
@@ -84,9 +81,7 @@ class Rig:
 
     def start(self, *, near: bool, aware: bool) -> None:
         for rack, port in self.ports.items():
-            consume = [
-                [group, topic, near, aware, group == BY_BROKERS and not aware] for group, topic in GROUPS.items()
-            ]
+            consume = [[group, topic, near, aware] for group, topic in GROUPS.items()]
             options = {"rack": rack, "bootstrap": self.cluster.bootstrap, "port": port, "produce": WRITES[rack]}
             words = [
                 sys.executable,

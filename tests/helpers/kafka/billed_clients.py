@@ -13,7 +13,6 @@ import threading
 import time
 from typing import Any
 
-from confluent_kafka import Consumer
 from kafka import KafkaConsumer, KafkaProducer
 from prometheus_client import CollectorRegistry, start_http_server
 
@@ -40,15 +39,6 @@ def consume(consumer: KafkaConsumer, over: threading.Event) -> None:
     consumer.close()
 
 
-def consume_as_brokers_assign(config: dict[str, Any], topic: str, over: threading.Event) -> None:
-    """Read as a member of a KIP-848 group."""
-    consumer = Consumer(config)
-    consumer.subscribe([topic])
-    while not over.is_set():
-        consumer.consume(500, 0.5)
-    consumer.close()
-
-
 def start(rack: str, bootstrap: str, options: dict[str, Any], over: threading.Event) -> list[threading.Thread]:
     registry, metrics = CollectorRegistry(), ProducerMetrics(by_partition=True)
     registry.register(metrics)
@@ -59,23 +49,7 @@ def start(rack: str, bootstrap: str, options: dict[str, Any], over: threading.Ev
         work = threading.Thread(target=produce, args=(producer, topic, rack if keyed else None, rate), daemon=True)
         work.start()
     reading: list[threading.Thread] = []
-    for group, topic, near, aware, by_brokers in options["consume"]:
-        if by_brokers:
-            config = {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "client.id": f"{group}-{rack}",
-                "group.protocol": "consumer",
-                "auto.offset.reset": "latest",
-                "auto.commit.interval.ms": 1000,
-                "fetch.min.bytes": 200_000,
-                "topic.metadata.refresh.interval.ms": 5000,
-                "client.rack": rack if near else "",
-            }
-            work = threading.Thread(target=consume_as_brokers_assign, args=(config, topic, over), daemon=True)
-            work.start()
-            reading.append(work)
-            continue
+    for group, topic, near, aware in options["consume"]:
         config = {**common, "group_id": group, "client_id": f"{group}-{rack}", "auto_commit_interval_ms": 1000}
         config |= {
             "auto_offset_reset": "latest",
