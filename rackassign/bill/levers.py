@@ -165,7 +165,7 @@ class _Evaluator:
                 beyond = saved = Span(0.0, self.usage.written_anywhere(setting))
             noise = _NOISE * sum(self.usage.written.values()) if kind == "leaders" else 0.0
             if beyond.most <= noise or beyond.least < 0:
-                # It would cost more than it saves, so it is left out.
+                # It would cost more than it saves, or what it saves is noise, so it is left out.
                 change, after, beyond = Change(setting, skews=change.skews), items, Span()
             levers.append(Lever(kind, change, saved, beyond, after))
             setting, items = change.setting, after
