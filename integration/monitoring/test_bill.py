@@ -232,7 +232,9 @@ def test_lines_are_those_of_the_kernel_and_levers_reach_what_they_promise(rig: R
     rig.start(near=False, aware=False)
     bill, counted = rig.bill()
     check(amounts(bill), counted)
-    levers = {lever["lever"]: lever for lever in bill["levers"] if lever["beyond"]["at_most"] > 0}
+    # Unknown producers may be a tenth here, too.
+    least = 0.02 * bill["usd_per_month"]["at_most"]
+    levers = {lever["lever"]: lever for lever in bill["levers"] if lever["beyond"]["at_most"] > least}
     assert [*levers] == ["fetching", "leaders", "members", "replicas"]
 
     rig.stop()

@@ -44,8 +44,11 @@ _MOST_GROUPS = 3
 """Groups near which replicas are tried: those that read most across racks."""
 
 _NOISE = 0.01
-"""Share of the written bytes below which other leaders save nothing, as for `balance-leaders --check`: the command goes
-by all that producers have written, and an interval is a part of it."""
+"""Share of the written bytes below which other leaders or producers save nothing.
+
+For leaders as for `balance-leaders --check`: the command goes by all that producers have written, and an interval is a
+part of it. For producers, since logs and producers are not read at the same moment, and what logs have more is of
+unknown producers."""
 
 _PER_BYTE = 1000
 """Rates become integers in this unit of a byte per second."""
@@ -163,7 +166,7 @@ class _Evaluator:
             if kind == "producers":
                 # How many of these records have keys is not known, so nothing is less for certain.
                 beyond = saved = Span(0.0, self.usage.written_anywhere(setting))
-            noise = _NOISE * sum(self.usage.written.values()) if kind == "leaders" else 0.0
+            noise = _NOISE * sum(self.usage.written.values()) if kind in {"leaders", "producers"} else 0.0
             if beyond.most <= noise or beyond.least < 0:
                 # It would cost more than it saves, or what it saves is noise, so it is left out.
                 change, after, beyond = Change(setting, skews=change.skews), items, Span()
