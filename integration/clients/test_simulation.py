@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import pytest
+from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -33,6 +34,9 @@ pytestmark = [pytest.mark.brokers, pytest.mark.local]
 ONE, TWO = (encode_subscription(Subscription(("topic",), user_data=data)) for data in (b"one", b"two"))
 
 UNKNOWN_MEMBER_ID = 25
+
+_CONNECTION = frozenset({"throttle_time_ms", "client_id", "client_host"})
+"""Fields of what a connection is, and not of its group."""
 
 
 class Wire(Protocol):
@@ -133,7 +137,7 @@ class Dialogue:
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, dict):
-            plain = {key: self._plain(each) for key, each in value.items() if key != "throttle_time_ms"}
+            plain = {key: self._plain(each) for key, each in value.items() if key not in _CONNECTION}
             for key in ("member_id", "leader"):
                 if plain.get(key):
                     plain[key] = self._ids.setdefault(plain[key], f"member {len(self._ids) + 1}")
@@ -200,6 +204,9 @@ class Dialogue:
         topic = group.OffsetFetchRequestTopics(version=8, name=self._topic, partition_indexes=[0, 1])
         return OffsetFetchRequest(version=8, groups=[group(version=8, group_id=self._group, topics=[topic])])
 
+    def describe(self) -> Any:
+        return DescribeGroupsRequest(version=5, groups=[self._group])
+
 
 def play(talk: Dialogue) -> None:
     """Take a group through its states, with two dynamic members and a static one."""
@@ -215,6 +222,7 @@ def with_one_member(talk: Dialogue) -> str:
     talk.ask("a", talk.beat(a, 1))
     talk.ask("a", talk.commit(a, 1, 5))
     talk.ask("a", talk.sync(a, 7, {}))
+    talk.ask("a", talk.describe())
     talk.ask("a", talk.sync(a, 1, {a: b"all"}))
     talk.ask("a", talk.sync(a, 1, {}))
     talk.ask("a", talk.beat(a, 1))
@@ -223,6 +231,7 @@ def with_one_member(talk: Dialogue) -> str:
     talk.ask("a", talk.commit(a, 0, 7))
     talk.ask("a", talk.commit("unknown", 1, 7))
     talk.ask("a", talk.commit("", -1, 7))
+    talk.ask("a", talk.describe())
     talk.ask("a", talk.committed())
     return str(a)
 
@@ -235,6 +244,7 @@ def with_two_members(talk: Dialogue, a: str) -> str:
         # The join has not arrived yet.
         talk.answers.pop()
     talk.ask("a", talk.commit(a, 1, 8))
+    talk.ask("a", talk.describe())
     talk.ask("a", talk.sync(a, 1, {}))
     talk.ask("a", talk.join(a))
     talk.receive("b", "join")
@@ -269,6 +279,7 @@ def with_a_static_member(talk: Dialogue, a: str, b: str) -> None:
     talk.ask("c", talk.sync(c, 4, {}, "static"))
     d = talk.ask("d", talk.join("", instance="static")).member_id
     talk.ask("d", talk.sync(d, 4, {}, "static"))
+    talk.ask("d", talk.describe())
     talk.ask("c", talk.beat(c, 4, "static"))
     talk.ask("c", talk.commit(c, 4, 10, "static"))
     talk.ask("c", talk.join(c, instance="static"))

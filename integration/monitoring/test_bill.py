@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +67,17 @@ class Look(NamedTuple):
     brokers: Mapping[int, Mapping[int, int]]
 
 
+class Counted(NamedTuple):
+    """Bytes per second of each line, as the kernel counts them."""
+
+    across: dict[str, float]
+    all: dict[str, float]
+
+    def add(self, line: str, size: float, *, across: bool) -> None:
+        self.all[line] = self.all.get(line, 0.0) + size
+        self.across[line] = self.across.get(line, 0.0) + size * across
+
+
 class Rig:
     """A cluster with traffic, its meters, and the addresses of its metrics."""
 
@@ -97,8 +108,8 @@ class Rig:
         racks = {"client_ids": {f"*-{rack}": rack for rack in RACKS}, "follower_fetchers": fetchers}
         (self.folder / "racks.json").write_text(json.dumps(racks), "utf-8")
         wait_until(self._settled, "three groups of three members that read", timeout_s=120)
-        # Producers send at once what they are late with.
-        wait_until(self._steady, "producers that are in time", timeout_s=120)
+        # What they are late with, producers send at once, and members read at once.
+        wait_until(self._steady, "producers and members that are in time", timeout_s=120)
 
     def stop(self) -> None:
         for client in self.clients.values():
@@ -126,10 +137,9 @@ class Rig:
     def _steady(self) -> bool:
         before = self.look()
         time.sleep(4)
-        after = self.look()
-        sent, then = (sum(sum(of["sent"].values()) for of in look.clients.values()) for look in (after, before))
-        rates = (rate for produced in WRITES.values() for _, _, rate in produced)
-        return (sent - then) / (after.at_s - before.at_s) == pytest.approx(RECORD_BYTES * sum(rates), rel=SHARE)
+        all_ = self.counted(before, self.look()).all
+        written = RECORD_BYTES * sum(rate for produced in WRITES.values() for _, _, rate in produced)
+        return all(all_[line] == pytest.approx(written, rel=SHARE) for line in ("producing", "consuming"))
 
     def run(self, *printed: str) -> None:
         """Run commands as the bill has printed them."""
@@ -149,28 +159,25 @@ class Rig:
             clients[rack] = json.loads(client.stdout.readline())
         return Look(time.monotonic(), clients, {broker: meter.look() for broker, meter in self._meters.items()})
 
-    def across(self, before: Look, after: Look) -> dict[str, float]:
-        """Return bytes per second of each line between racks, as the kernel counts them."""
+    def counted(self, before: Look, after: Look) -> Counted:
         seconds = after.at_s - before.at_s
-        found = dict.fromkeys(("replicating", "producing", "consuming"), 0.0)
+        found = Counted({}, {})
         for port, rack_of_port in self._rack_of_port.items():
             for rack in RACKS:
-                if rack != rack_of_port:
-                    for line, way in (("producing", "sent"), ("consuming", "received")):
-                        came = after.clients[rack][way].get(port, 0) - before.clients[rack][way].get(port, 0)
-                        found[line] += came / seconds
+                for line, way in (("producing", "sent"), ("consuming", "received")):
+                    came = after.clients[rack][way].get(port, 0) - before.clients[rack][way].get(port, 0)
+                    found.add(line, came / seconds, across=rack != rack_of_port)
             for broker in self.cluster.brokers:
-                if broker.rack != rack_of_port:
-                    came = after.brokers[broker.id].get(int(port), 0) - before.brokers[broker.id].get(int(port), 0)
-                    found["replicating"] += came / seconds
+                came = after.brokers[broker.id].get(int(port), 0) - before.brokers[broker.id].get(int(port), 0)
+                found.add("replicating", came / seconds, across=broker.rack != rack_of_port)
         return found
 
     def reads_locally(self) -> bool:
         before = self.look()
         time.sleep(2)
-        return self.across(before, self.look())["consuming"] < REQUESTS
+        return self.counted(before, self.look()).across["consuming"] < REQUESTS
 
-    def bill(self) -> tuple[dict[str, Any], dict[str, float]]:
+    def bill(self) -> tuple[dict[str, Any], Counted]:
         """Return a bill, and what the kernel has counted meanwhile."""
         words = ["--interval", str(SECONDS), "--output", "json", "--rack-map", str(self.folder / "racks.json")]
         words += [word for url in self.producers for word in ("--producers", url)]
@@ -188,7 +195,7 @@ class Rig:
             found = running.stdout.read()
         assert running.returncode == 0, shown
         _, before, after = looks
-        return json_schemas.parsed("bill", found), self.across(before, after)
+        return json_schemas.parsed("bill", found), self.counted(before, after)
 
 
 @pytest.fixture
@@ -230,33 +237,42 @@ def check(found: Mapping[str, float], expected: Mapping[str, float]) -> None:
 
 def test_lines_are_those_of_the_kernel_and_levers_reach_what_they_promise(rig: Rig) -> None:
     rig.start(near=False, aware=False)
-    bill, counted = rig.bill()
-    check(amounts(bill), counted)
+    bill, then = rig.bill()
+    check(amounts(bill), then.across)
     # Unknown producers may be a tenth here, too.
     least = 0.02 * bill["usd_per_month"]["at_most"]
     levers = {lever["lever"]: lever for lever in bill["levers"] if lever["beyond"]["at_most"] > least}
     assert [*levers] == ["fetching", "leaders", "members", "replicas"]
 
+    def reached(lever: str) -> dict[str, Any]:
+        found, now = rig.bill()
+        check(amounts(found), now.across)
+        # Of as much as is written and read now: members of a busy machine read more at one time, and less at another.
+        promised = amounts(bill, lever).items()
+        check(
+            amounts(found), {line: size * now.all.get(line, 0.0) / then.all.get(line, 1.0) for line, size in promised}
+        )
+        return found
+
+    def measured(lever: str) -> dict[str, Any]:
+        # What is wrong is so each time; that one topic is read later than another is so in one measurement.
+        for _ in range(2):
+            with suppress(AssertionError):
+                return reached(lever)
+        return reached(lever)
+
     rig.stop()
     rig.start(near=True, aware=False)
-    found, counted = rig.bill()
-    check(amounts(found), amounts(bill, "fetching"))
-    check(amounts(found), counted)
+    measured("fetching")
 
     rig.run(*levers["leaders"]["commands"])
-    found, counted = rig.bill()
-    check(amounts(found), amounts(bill, "leaders"))
-    check(amounts(found), counted)
+    measured("leaders")
 
     rig.stop()
     rig.start(near=True, aware=True)
-    found, counted = rig.bill()
-    check(amounts(found), amounts(bill, "members"))
-    check(amounts(found), counted)
+    measured("members")
 
     rig.run(*levers["replicas"]["commands"])
     wait_until(rig.reads_locally, "consumers that have found the replicas in their racks", timeout_s=300)
-    found, counted = rig.bill()
-    check(amounts(found), amounts(bill, "replicas"))
-    check(amounts(found), counted)
+    found = measured("replicas")
     assert found["saving_usd_per_month"]["at_most"] < 0.01 * found["usd_per_month"]["at_most"]

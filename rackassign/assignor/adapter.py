@@ -9,9 +9,9 @@ a topology, one object for all that have equal replicas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rackassign.model import Broker, Partition, Partitions, Topology
 from rackassign.racks import BrokerRackCache
@@ -30,6 +30,15 @@ class PartitionList(Protocol):
         """Return the partition IDs of a topic; None if it is not known (yet)."""
 
 
+class DescribedMember(NamedTuple):
+    """A member as its coordinator describes it, with its subscription and its assignment as they were sent."""
+
+    id: str
+    instance_id: str | None
+    metadata: bytes
+    assignment: bytes
+
+
 class GroupMembership(Protocol):
     """A consumer's membership in its group."""
 
@@ -38,6 +47,9 @@ class GroupMembership(Protocol):
 
     def owned(self) -> Partitions:
         """Return the partitions that the consumer owns now; nothing once its membership was lost."""
+
+    def member_id(self) -> str:
+        """Return the member ID; empty before the first join."""
 
     def generation(self) -> int | None:
         """Return the group's generation as of the last join response; None if there is none."""
@@ -50,6 +62,16 @@ class GroupMembership(Protocol):
 
     def static(self) -> bool:
         """Return whether it is a static member: one with a `group.instance.id`."""
+
+    def leads(self) -> bool:
+        """Return whether it leads its group, also if it did so before a restart."""
+
+    def describe_group(self, done: Callable[[Sequence[DescribedMember]], None]) -> None:
+        """Request the members of its group from the coordinator.
+
+        `done` is called where the client calls its assignors, and must not raise. It is not called if the request
+        fails, or while the group rebalances.
+        """
 
     def cluster(self) -> AnyCluster:
         """Return the consumer's live view of the cluster."""

@@ -9,7 +9,8 @@ An assignor consists of parts that do not know each other:
 * a codec (`subscriptions.py`): what the member sends, and which claims a leader reads;
 * a planner (`planner.py`): the assignment of a group, and a fallback;
 * a history (`history.py`): what this member has assigned as a leader;
-* a rack monitor (`rack_monitor.py`): whether racks have changed since.
+* a rack monitor (`rack_monitor.py`): whether racks have changed since;
+* for a static member, what its group has when it returns (`static_return.py`).
 
 The classes of each client add three entry points: for the member's metadata, for the assignment of the group and for
 the member's own assignment. Below the class: what an assignor logs, and the checks of a consumer that is configured
@@ -20,11 +21,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final, NoReturn
 
-from rackassign.assignor.adapter import AnyCluster, ClientAdapter, GroupMembership
+from rackassign.assignor.adapter import AnyCluster, ClientAdapter, DescribedMember, GroupMembership
 from rackassign.assignor.assignment_log import NAMED, format_assignment, format_group
 from rackassign.assignor.history import (
     AssignmentHistory,
@@ -34,9 +36,10 @@ from rackassign.assignor.history import (
 from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault, MemberContext
 from rackassign.assignor.planner import Planner, exclude_claimed
 from rackassign.assignor.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
+from rackassign.assignor.static_return import DescribedGroup
 from rackassign.assignor.subscriptions import JoinMember, SubscriptionCodec, build_group, to_member
 from rackassign.errors import ConfigError
-from rackassign.locality import RackSets, unknown_cost_racks
+from rackassign.locality import unknown_cost_racks
 from rackassign.model import Group, Partitions
 from rackassign.racks import BrokerRackCache
 from rackassign.strategies import load
@@ -73,7 +76,7 @@ class Assignor:
         self._history = AssignmentHistory()
         self._given: Partitions | None = None
         self._returned = False
-        """Whether the present assignment is perhaps that of a static member before its restart; see `_request_plan`."""
+        """Whether the present assignment is perhaps that of a static member before its restart."""
         self._requested_rounds = 0
         self._rounds_of: frozenset[str] = frozenset()
         self._monitor = self._new_monitor(rack_monitor)
@@ -186,11 +189,10 @@ class Assignor:
             self._request_next_round()
         self._log_assignment(given, before)
         membership = self._member.membership
-        self._returned = (
-            before is None and self._history.last is None and membership is not None and membership.static()
-        )
         if membership is not None:
-            self._request_plan(membership)
+            unplanned = self._history.last is None and membership.static()
+            self._returned = unplanned and (before is None or membership.leads())
+            self._request_description(membership)
         if self._monitor is not None and self._member.membership is not None:
             self._monitor.check_after_assignment(self._member.membership, self._member.racks)
 
@@ -214,33 +216,47 @@ class Assignor:
         else:
             self._member.request_rejoin()
 
-    def _request_plan(self, membership: GroupMembership) -> None:
-        """As a static member that has returned, request one rebalance if its assignment could be more local.
+    def _request_description(self, membership: GroupMembership) -> None:
+        """As a static member that has perhaps returned, request what its coordinator knows of the group."""
+        if self._returned:
+            membership.describe_group(partial(self._described, membership.generation()))
 
-        The coordinator gives a known instance ID its former assignment, and lets no leader plan (KIP-345): the member
-        may be in another rack now. Whether that was so the member cannot know, so it requests only what may gain: a
-        partition of its own is in other racks, and one of another member is in its rack. Requested where metadata
-        arrive, it may be lost to a join that is under way, which is a plan with its rack as well.
+    def _described(self, generation: int | None, members: Sequence[DescribedMember]) -> None:
+        """Request a rebalance that the group needs since this member has returned; as its leader, know its assignment.
+
+        What a rebalance would gain, a member that does not lead can only guess. Requested where metadata arrive, it may
+        be lost to a join that is under way, which is a plan as well.
         """
-        if not self._returned or self._monitor is None or not self._given:
+        membership = self._member.membership
+        if not self._returned or membership is None or membership.generation() != generation:
             return
-        topology = self._member.racks.fill_missing(self._member.topology(membership.cluster(), sorted(self._given)))
-        if topology.topics.keys() != self._given.keys():
-            return
-        self._returned = False
-        racks = RackSets.of(topology, self.locality)
-        home, cross, near = racks.bits.get(self.rack or "", 0), 0, 0
-        for topic, bits in racks.all_partition_racks(topology).items():
-            own = frozenset(self._given[topic])
-            for partition, of in enumerate(bits):
-                cross += partition in own and of != 0 and not of & home
-                near += partition not in own and bool(of & home)
-        if cross and near:
-            self._member.log.info(
-                "%s: %d partitions are not local after this static member has returned; a rebalance is requested",
-                *(self.name, cross),
+        try:
+            own, racks = membership.member_id(), self._member.racks
+            found = DescribedGroup.of(
+                members,
+                lambda topics: racks.fill_missing(self._member.topology(membership.cluster(), topics)),
+                self._codec.claims,
             )
-            membership.request_rejoin()
+            if not found.knows_topics_of(own):
+                # Requested again once they are known.
+                return
+            self._returned = False
+            if unowned := found.unowned():
+                self._request_after_return(membership, f"{unowned} partitions have no owner")
+            elif membership.leads():
+                self._history.recall(membership.generation() or 0, found.as_planned())
+                if self._monitor is not None:
+                    self._monitor.check_after_assignment(membership, racks)
+            elif self._monitor is not None and (cross := found.in_other_racks(own, self.rack or "", self.locality)):
+                self._request_after_return(membership, f"{cross} partitions are not local")
+        except Exception:  # noqa: BLE001 - what cannot be looked at must still be consumed
+            self._member.once.warn("returned", "%s: what its group has cannot be read", self.name, exc_info=True)
+
+    def _request_after_return(self, membership: GroupMembership, why: str) -> None:
+        self._member.log.info(
+            "%s: %s after this static member has returned; a rebalance is requested", *(self.name, why)
+        )
+        membership.request_rejoin()
 
     def _find(self, cluster: AnyCluster) -> None:
         """Find the consumer of this assignor, by its view of the cluster."""
@@ -272,7 +288,7 @@ class Assignor:
         membership = self._member.membership
         if membership is not None:
             self._member.racks.update(self._adapter.brokers(membership.cluster()))
-            self._request_plan(membership)
+            self._request_description(membership)
             if self._monitor is not None:
                 self._monitor.refreshed(membership, self._member.racks)
 

@@ -37,7 +37,7 @@ class LeaderAssignment(NamedTuple):
     assignment: Mapping[str, Partitions]
     # If false, some partitions are withheld for the next rebalance.
     complete: bool = True
-    # Both are None if the group could not be decoded.
+    # Both are None if the group could not be decoded, and `plan` if it was described by the coordinator.
     group: Group | None = None
     plan: Plan | None = None
     user_data: Mapping[str, bytes] = MappingProxyType({})
@@ -71,6 +71,10 @@ class AssignmentHistory:
         if self._proposed is not None:
             self._by_generation[generation] = self._proposed
         self.last, self._proposed = self._proposed, None
+
+    def recall(self, generation: int, decision: LeaderAssignment) -> None:
+        """Record the complete assignment of the present generation, as the coordinator describes it to its leader."""
+        self._by_generation[generation] = self.last = decision
 
     def get(self, generation: int) -> LeaderAssignment | None:
         """Return this leader's assignment of one of the last two generations; None if there is none."""

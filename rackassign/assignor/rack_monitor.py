@@ -36,7 +36,7 @@ from rackassign.assignor.adapter import AnyCluster, GroupMembership, time_limit_
 from rackassign.assignor.history import AssignmentHistory, LeaderAssignment
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackSets
-from rackassign.model import Group, LocalityMode, Partitions, Plan, Topology
+from rackassign.model import Group, LocalityMode, Partitions, Topology
 from rackassign.racks import BrokerRackCache
 from rackassign.strategies import Options, Strategy
 from rackassign.text import WarnOnce, short_repr
@@ -114,8 +114,8 @@ class RackView(NamedTuple):
 class RebalanceGain(NamedTuple):
     """The expected gain of a rebalance."""
 
-    # Partitions whose replica racks have changed.
-    changed: int
+    # Partitions whose replica racks have changed; None if those of the last assignment are not known.
+    changed: int | None
     now: Locality
     then: Locality
     moved: int
@@ -158,7 +158,7 @@ class RackChangeDetector:
         time_limit_s: float | None = None,
     ) -> CheckResult:
         """Compare the topology, which includes offline brokers, with the assignment; times are those of one clock."""
-        if decided is None or decided.group is None or decided.plan is None or not decided.complete:
+        if decided is None or decided.group is None or not decided.complete:
             return CheckResult()
         mode = self._options.locality
         topology = _with_all_topics(topology, decided.group.topology)
@@ -178,7 +178,7 @@ class RackChangeDetector:
             return CheckResult(next_check_s=due - now)
         if seen_at < due:
             return CheckResult(next_check_s=max(self.times.min_change_duration_s, _LEAST_S), refresh=True)
-        gain, self._cut = self._gain(decided.group, decided.plan, topology, changed, time_limit_s)
+        gain, self._cut = self._gain(decided.group, decided.assignment, topology, changed, time_limit_s)
         if gain is None:
             again = view == self._view_without_gain
             self._pause = 2 * self._pause if again else max(self.times.min_change_duration_s, _LEAST_S)
@@ -212,7 +212,12 @@ class RackChangeDetector:
         return due
 
     def _gain(
-        self, group: Group, plan: Plan, topology: Topology, changed: int, time_limit_s: float | None
+        self,
+        group: Group,
+        assignment: Mapping[str, Partitions],
+        topology: Topology,
+        changed: int,
+        time_limit_s: float | None,
     ) -> tuple[RebalanceGain | None, bool]:
         """Plan the group again; return the gain, if its members do not keep what they have, and whether time was up."""
         now = replace(
@@ -224,24 +229,24 @@ class RackChangeDetector:
             },
             # The generation only has to be the same for all members.
             members=tuple(
-                replace(member, owned=plan.target[member.id], generation=0)  # pragma: no mutate
+                replace(member, owned=assignment[member.id], generation=0)  # pragma: no mutate
                 for member in group.members
             ),
         )
         again = self._strategy(now, replace(self._options, time_limit_s=time_limit_s))
         moved = sum(
             len(set(partitions).difference(again.target[member].get(topic, ())))
-            for member, owned in plan.target.items()
+            for member, owned in assignment.items()
             for topic, partitions in owned.items()
         )
-        reached = Locality.count(now, plan.target, RackSets.of(topology, self._options.locality))
+        reached = Locality.count(now, assignment, RackSets.of(topology, self._options.locality))
         then = Locality.of(now, again)
         # A plan with the fewest moves has no needless ones; that of another strategy, or one past its budget, may have.
         better = moved and ("moves" in again.proven or then.cross < reached.cross)
         cut = bool(again.optimality_note) and time_limit_s is not None and again.seconds >= time_limit_s
-        if not better and _sizes(again.target) == _sizes(plan.target):
+        if not better and _sizes(again.target) == _sizes(assignment):
             return None, cut
-        return RebalanceGain(changed, reached, then, moved), cut
+        return RebalanceGain(changed if group.topology.topics else None, reached, then, moved), cut
 
 
 def _with_all_topics(topology: Topology, before: Topology) -> Topology:
@@ -372,7 +377,12 @@ class RackMonitor:
 
 
 def _described(gain: RebalanceGain) -> str:
+    changed = (
+        "this leader has returned"
+        if gain.changed is None
+        else f"replica racks of {gain.changed} partitions have changed"
+    )
     return (
-        f"replica racks of {gain.changed} partitions have changed: a rebalance makes {gain.then.local} local instead"
-        f" of {gain.now.local}, {gain.then.cross} cross racks instead of {gain.now.cross}, and moves {gain.moved}"
+        f"{changed}: a rebalance makes {gain.then.local} local instead of {gain.now.local}, {gain.then.cross} cross"
+        f" racks instead of {gain.now.cross}, and moves {gain.moved}"
     )

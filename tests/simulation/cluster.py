@@ -18,6 +18,7 @@ from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
+from kafka.protocol import admin as admin_api
 from kafka.protocol import consumer as group_api
 from kafka.protocol import metadata as metadata_api
 from kafka.protocol import producer as producer_api
@@ -25,7 +26,7 @@ from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from tests.simulation.group import NOT_COORDINATOR, Committed, Group, Joined, Synced
+from tests.simulation.group import NOT_COORDINATOR, STABLE, Committed, Group, Joined, Synced
 from tests.simulation.world import EPOCH_S, Broker, ClientProcess, Process, World
 
 UNKNOWN_TOPIC = 3
@@ -41,7 +42,7 @@ FENCED_AFTER_S = 9.0
 
 _BASE_LATENCY_S = 0.001
 
-_MODULES = (group_api, metadata_api, producer_api)
+_MODULES = (group_api, metadata_api, producer_api, admin_api)
 
 _REQUESTS: Mapping[int, tuple[Any, Any]] = {
     getattr(module, name).API_KEY: (getattr(module, name), getattr(module, f"{name[:-7]}Response"))
@@ -404,6 +405,29 @@ class SimulatedCluster:
     def _coordinated(self, link: Link, name: str) -> Group | None:
         group = self._group(name)
         return group if group.broker is link.broker else None
+
+    def _on_DescribeGroups(self, link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
+        found = []
+        for name in request.groups:
+            group = self._coordinated(link, name)
+            if group is None:
+                found.append(new.DescribedGroup(error_code=NOT_COORDINATOR, group_id=name))
+                continue
+            # Metadata are shown of a stable group only.
+            stable = group.state == STABLE
+            rows = [
+                new.DescribedGroupMember(
+                    member_id=each.id,
+                    group_instance_id=each.instance_id,
+                    member_metadata=each.metadata(group.protocol) if stable else b"",
+                    member_assignment=each.assignment,
+                )
+                for each in group.members.values()
+            ]
+            described = {"protocol_data": (group.protocol or "") if stable else "", "members": rows}
+            state = {"group_state": group.state, "protocol_type": group.protocol_type or ""}
+            found.append(new.DescribedGroup(error_code=0, group_id=name, **state, **described))
+        reply(new(groups=found))
 
     def _on_JoinGroup(self, link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
         def answer(joined: Joined) -> None:

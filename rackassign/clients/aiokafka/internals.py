@@ -36,7 +36,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rackassign.assignor.adapter import MetadataListener, SharedPartitions
+from rackassign.assignor.adapter import DescribedMember, MetadataListener, SharedPartitions
 from rackassign.assignor.subscriptions import JoinMember, decode_join, is_former_id
 from rackassign.clients.fetch_metrics import FetchedPartition, Observer, Traffic, count_records
 from rackassign.clients.local_leaders import RECORD_BYTES, LocalLeaders
@@ -46,7 +46,8 @@ from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topo
 from rackassign.text import WarnOnce, with_version
 
 try:
-    import aiokafka  # noqa: F401 - only to see that it is there
+    from aiokafka.errors import KafkaError
+    from aiokafka.protocol.admin import DescribeGroupsRequest
 except ModuleNotFoundError:
     raise MissingExtraError("aiokafka", "aiokafka") from None
 
@@ -277,6 +278,7 @@ class Membership:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
+        self._request: asyncio.Task[None] | None = None
 
     def same_consumer(self, other: Membership) -> bool:
         """Return whether both memberships belong to one consumer."""
@@ -315,6 +317,26 @@ class Membership:
     def static(self) -> bool:
         """Return whether it is a static member; reads `_group_instance_id`. False if missing."""
         return getattr(self.coordinator, "_group_instance_id", None) is not None
+
+    def leads(self) -> bool:
+        """Return whether it leads; reads `_group_subscription`, which `watch_as_returned_leader` sets, too."""
+        return getattr(self.coordinator, "_group_subscription", None) is not None
+
+    def describe_group(self, done: Callable[[Sequence[DescribedMember]], None]) -> None:
+        """Request the members of the group; sends with `_send_req`, and reads `group_id`."""
+
+        async def request() -> None:
+            try:
+                response = await self.coordinator._send_req(DescribeGroupsRequest([self.coordinator.group_id]))
+            except KafkaError:
+                return
+            error, _, state, _, _, members, *_ = response.groups[0]
+            if error == 0 and state == "Stable" and not self.over():
+                # aiokafka's versions of this request have no instance IDs.
+                done([DescribedMember(name, None, metadata, given) for name, _, _, metadata, given, *_ in members])
+
+        # Of a task that is under way asyncio itself keeps no reference.
+        self._request = asyncio.get_running_loop().create_task(request())
 
     def cluster(self) -> Any:
         """Return the consumer's live view of the cluster; reads `_cluster`."""

@@ -9,6 +9,7 @@ from typing import Any
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
+from rackassign.assignor.adapter import DescribedMember
 from rackassign.model import TopicPartition
 
 
@@ -86,6 +87,17 @@ class FakeMembership:
         self.asked = 0
         self.joining: int | None = 5
         self.has_instance_id = False
+        self.leading = False
+        self.described: list[DescribedMember] = []
+
+    def member_id(self) -> str:
+        return "m"
+
+    def leads(self) -> bool:
+        return self.leading
+
+    def describe_group(self, done: Callable[[list[DescribedMember]], None]) -> None:
+        done(self.described)
 
     def generation(self) -> int | None:
         return self.joining
@@ -95,6 +107,9 @@ class FakeMembership:
 
     def compute(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         done(work())
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """No time passes."""
 
     def refresh_metadata(self) -> None:
         """Nothing to be had."""

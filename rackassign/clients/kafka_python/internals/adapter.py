@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kafka.errors import KafkaError, RebalanceInProgressError
+from kafka.protocol.admin.groups import DescribeGroupsRequest
 
-from rackassign.assignor.adapter import MetadataListener, SharedPartitions
+from rackassign.assignor.adapter import DescribedMember, MetadataListener, SharedPartitions
 from rackassign.clients.kafka_python.internals.attributes import Coordinator, is_cooperative
 from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topology
 from rackassign.text import WarnOnce, with_version
@@ -164,6 +165,10 @@ class Membership:
         generation = getattr(getattr(self._coordinator, "_generation", None), "generation_id", None)
         return generation if isinstance(generation, int) and generation >= 0 else None
 
+    def member_id(self) -> str:
+        """Return the member ID, which is empty before the first join; reads `_generation.member_id`."""
+        return str(getattr(getattr(self._coordinator, "_generation", None), "member_id", ""))
+
     def session_timeout_s(self) -> float | None:
         """Return the session timeout; reads `config["session_timeout_ms"]`. None if the attribute is missing."""
         timeout_ms = getattr(self._coordinator, "config", {}).get("session_timeout_ms")
@@ -176,6 +181,32 @@ class Membership:
     def static(self) -> bool:
         """Return whether it is a static member; reads `group_instance_id`. False if missing."""
         return getattr(self._coordinator, "group_instance_id", None) is not None
+
+    def leads(self) -> bool:
+        """Return whether it leads; reads `_is_leader`, which the patch `watch_as_returned_leader` sets, too."""
+        return bool(getattr(self._coordinator, "_is_leader", False))
+
+    def describe_group(self, done: Callable[[Sequence[DescribedMember]], None]) -> None:
+        """Request the members of the group; sends to `coordinator_id` with `_manager.send`, as heartbeats are sent."""
+        coordinator = self._coordinator
+
+        async def request() -> None:
+            try:
+                response = await coordinator._manager.send(
+                    DescribeGroupsRequest(groups=[coordinator.group_id]), node_id=coordinator.coordinator_id
+                )
+            except KafkaError:
+                return
+            (group,) = response.groups
+            if group.error_code == 0 and group.group_state == "Stable":
+                done(
+                    [
+                        DescribedMember(m.member_id, m.group_instance_id, m.member_metadata, m.member_assignment)
+                        for m in group.members
+                    ]
+                )
+
+        coordinator._manager.call_soon(request)
 
     def cluster(self) -> Cluster:
         """Return the consumer's live view of the cluster; reads `_cluster`."""

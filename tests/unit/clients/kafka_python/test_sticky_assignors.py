@@ -100,23 +100,6 @@ def test_a_cooperative_member_claims_what_its_consumer_holds_of_its_topics() -> 
     assert decode_subscription(assignor.metadata({"t"}).encode()).owned == {}
 
 
-@pytest.mark.parametrize(
-    ("static", "partition", "asked"),
-    [(True, 1, 1), (True, 0, 0), (False, 1, 0)],
-    ids=["in another rack", "in its rack", "no static member"],
-)
-def test_a_static_member_that_returns_requests_one_plan_with_its_rack(
-    *, static: bool, partition: int, asked: int
-) -> None:
-    """The coordinator gives it its former partitions, and lets no leader plan."""
-    membership = FakeMembership()
-    membership.has_instance_id = static
-    assignor = cooperative(membership)
-    for _ in range(2):
-        assignor.on_assignment(assignment({"t": [partition]}), 7)
-        assert membership.asked == asked
-
-
 def test_an_eager_member_claims_nothing() -> None:
     assignor = cooperative(FakeMembership({"t": (0,)}, cooperative=False))
     assignor.on_assignment(assignment({"t": [0]}), 7)

@@ -1,0 +1,79 @@
+"""A static member that has returned, and what its coordinator knows of its group.
+
+A member that returns with its `group.instance.id` gets the assignment of before, and no leader plans (KIP-345). What
+has happened meanwhile no member notices:
+
+* A partition may have no owner. A cooperative leader withholds what another member has to revoke first, and that member
+  requests the next rebalance. If it was restarted in between, it has nothing to revoke. Partitions may also have been
+  added.
+* The member may be in another rack.
+* If it leads the group, it does not know what it has assigned, and so sees no change of racks.
+
+DescribeGroups shows the subscriptions and assignments of all members. A member cannot know whether it has returned or
+is new, so each static member requests it once, with its first assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rackassign.assignor.adapter import DescribedMember
+from rackassign.assignor.history import LeaderAssignment
+from rackassign.assignor.subscriptions import Claims, JoinMember, build_group
+from rackassign.locality import RackSets
+from rackassign.model import Group, LocalityMode, Partitions, Topology
+from rackassign.wire import decode_assignment, decode_subscription
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """A group with its present assignment."""
+
+    group: Group
+    assignment: dict[str, Partitions]
+
+    @classmethod
+    def of(
+        cls, members: Sequence[DescribedMember], topology: Callable[[list[str]], Topology], claims: Claims
+    ) -> DescribedGroup:
+        """Decode what a coordinator sends; raises `WireError`."""
+        joined = [JoinMember(each.id, each.instance_id, decode_subscription(each.metadata)) for each in members]
+        assignment = {
+            each.id: decode_assignment(each.assignment).partitions if each.assignment else {} for each in members
+        }
+        return cls(build_group(topology, joined, claims), assignment)
+
+    def knows_topics_of(self, member: str) -> bool:
+        """Return whether there are metadata for the topics of a member."""
+        topics = next((each.topics for each in self.group.members if each.id == member), frozenset[str]())
+        return topics <= self.group.topology.topics.keys()
+
+    def unowned(self) -> int:
+        """Count partitions without an owner that no member is about to revoke: that one will request a rebalance."""
+        subscribed = frozenset[str]().union(*(member.topics for member in self.group.members))
+        found = {
+            topic: set(range(len(partitions)))
+            for topic, partitions in self.group.topology.topics.items()
+            if topic in subscribed
+        }
+        for owned in (*self.assignment.values(), *(member.owned for member in self.group.members)):
+            for topic, partitions in owned.items():
+                found.get(topic, set()).difference_update(partitions)
+        return sum(map(len, found.values()))
+
+    def in_other_racks(self, member: str, rack: str, locality: LocalityMode) -> int:
+        """Count partitions of a member that are in other racks, if one of another member is in its rack."""
+        racks = RackSets.of(self.group.topology, locality)
+        home, cross, near = racks.bits.get(rack, 0), 0, 0
+        for topic, bits in racks.all_partition_racks(self.group.topology).items():
+            own = frozenset(self.assignment[member].get(topic, ()))
+            for partition, of in enumerate(bits):
+                cross += partition in own and of != 0 and not of & home
+                near += partition not in own and bool(of & home)
+        return cross if near else 0
+
+    def as_planned(self) -> LeaderAssignment:
+        """Return it as if its leader had planned it, with racks that are not known."""
+        unknown = replace(self.group, topology=replace(self.group.topology, topics={}))
+        return LeaderAssignment(self.assignment, group=unknown)

@@ -1,0 +1,75 @@
+"""A static member that has returned requests the rebalance that its group needs, and no other one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from rackassign import RackAwareCooperativeStickyAssignor
+from rackassign.assignor.adapter import DescribedMember
+from rackassign.model import Partitions
+from rackassign.wire import Assignment, Subscription, encode_assignment, encode_subscription
+from tests.helpers.fakes.kafka_python import FakeMembership
+
+ALL = {"m": (0,), "other": (1, 2)}
+
+
+def described(assignment: Mapping[str, tuple[int, ...]], **claims: Partitions) -> list[DescribedMember]:
+    """Members as their coordinator describes them: those that returned have claimed nothing."""
+    return [
+        DescribedMember(
+            name,
+            f"instance-{name}",
+            encode_subscription(Subscription(("t",), owned=claims.get(name, {}), generation=6, rack="abc"[i])),
+            encode_assignment(Assignment({"t": partitions})) if partitions else b"",
+        )
+        for i, (name, partitions) in enumerate(assignment.items())
+    ]
+
+
+def returned(
+    members: list[DescribedMember], *, static: bool = True, leads: bool = False, assignments: int = 2
+) -> FakeMembership:
+    """Return the membership of an assignor in rack a that gets its assignments."""
+    membership = FakeMembership()
+    membership.has_instance_id, membership.leading, membership.described = static, leads, members
+    assignor = RackAwareCooperativeStickyAssignor(rack="a")
+    assignor.bind(membership)  # type: ignore[arg-type] # looks the same
+    for _ in range(assignments):
+        assignor.on_assignment(ConsumerProtocolAssignment(3, [("t", [0])], None), 7)
+    return membership
+
+
+@pytest.mark.parametrize(
+    ("members", "asked"),
+    [
+        pytest.param(described(ALL), 0, id="its partition is local"),
+        # Partitions 0, 1 and 2 are in racks a, b and c.
+        pytest.param(described({"m": (1,), "other": (0, 2)}), 1, id="in another rack"),
+        pytest.param(described({"m": (0, 1, 2), "other": ()}), 0, id="nothing is local that it does not have"),
+        pytest.param(described({"m": (0,), "other": (1,)}), 1, id="a partition without owner"),
+        pytest.param(
+            described({"m": (0,), "other": (1,)}, other={"t": (1, 2)}), 0, id="one that another member has to revoke"
+        ),
+    ],
+)
+def test_a_rebalance_is_requested_once_if_the_group_needs_it(members: list[DescribedMember], asked: int) -> None:
+    """The coordinator gives it its former partitions, and lets no leader plan."""
+    assert returned(members).asked == asked
+    assert returned(members, static=False).asked == 0
+
+
+def test_a_leader_leaves_racks_to_its_monitor() -> None:
+    assert returned(described({"m": (1,), "other": (0, 2)}), leads=True).asked == 0
+    assert returned(described({"m": (0,), "other": (1,)}), leads=True, assignments=1).asked == 1
+
+
+def test_what_cannot_be_read_costs_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    broken = [*described(ALL), DescribedMember("third", None, b"\xff", b"")]
+
+    assert returned(broken).asked == 0
+
+    (warning,) = caplog.records
+    assert "cannot be read" in warning.message
