@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import MemberToRemove
-from kafka.errors import KafkaError, RebalanceInProgressError
+from kafka.errors import KafkaError
 
 from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
@@ -111,14 +111,14 @@ Start = Callable[..., Rebalance]
 def start(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]) -> Iterator[Start]:
     opened = ExitStack()
 
-    def start(*disable: str, **config: Any) -> Rebalance:
+    def start(**config: Any) -> Rebalance:
         topic, group = make_topic(PARTITIONS), unique_name()
         # As long as a test may last: a member that is not polled holds the join up.
         config = {"session_timeout_ms": 600_000, "max_poll_interval_ms": 600_000, **config}
 
         def member() -> KafkaConsumer:
             consumer = patched_consumer(
-                rack_cluster, group, topic, *disable, assignor=RackAwareCooperativeStickyAssignor, **config
+                rack_cluster, group, topic, assignor=RackAwareCooperativeStickyAssignor, **config
             )
             opened.callback(consumer.close, timeout_ms=scaled_ms(5000))
             return consumer
@@ -149,29 +149,13 @@ def test_kept_partitions_flow_while_another_member_is_slow_to_join(start: Start)
     rebalance.end()
 
 
-def test_a_member_that_waits_for_a_join_and_for_records_does_not_spin(start: Start) -> None:
-    rebalance = start()
-    rebalance.wait_for_join()
-    coordinator = rebalance.reader._coordinator
-    polls = count_polls(coordinator)
-    task = coordinator._join_task
-    waiting = len(task._callbacks)
-    # There is nothing to read: the host would ask its coordinator some thousand times a second.
-    assert rebalance.look(timeout_ms=1000) == 0
-    assert coordinator._join_task is task
-    assert len(polls) <= MOST_POLLS
-    assert len(task._callbacks) <= waiting + 1
-    rebalance.end()
-
-
-@pytest.mark.parametrize("disable", [(), ("backoff_coordinator_poll",)], ids=["mended", "without the patch it does"])
 def test_a_member_whose_heartbeat_is_overdue_does_not_spin(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], disable: tuple[str, ...]
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
 ) -> None:
     """As when its coordinator is frozen: the heartbeat that is under way is not answered, and the next one is due."""
     topic = make_topic(2)
     plain = KafkaConsumer(topic, bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name(), **CONSUMER)
-    with closing(attach(plain, disable_patches=disable)) as consumer:
+    with closing(attach(plain)) as consumer:
         wait_until(settled([consumer], topic, 2), "an assignment")
         coordinator = consumer._coordinator
         coordinator.heartbeat.time_to_next_heartbeat = lambda: 0.0
@@ -185,18 +169,8 @@ def test_a_member_whose_heartbeat_is_overdue_does_not_spin(
         wait_until(looked, "some waits for records")
         seconds = time.monotonic() - begun
     # How often it looks depends on the machine, too; whether it waits for records in between does not.
-    assert (waits.count(0.0) > len(waits) / 2) is bool(disable)
-    assert disable or len(polls) <= MOST_POLLS * seconds
-
-
-def test_without_the_patch_kept_partitions_stop(start: Start) -> None:
-    rebalance = start("fetch_during_rebalance")
-    rebalance.wait_for_join()
-    rebalance.produce()
-    for _ in range(POLLS):
-        rebalance.look()
-    assert not rebalance.read
-    rebalance.end()
+    assert waits.count(0.0) <= len(waits) / 2
+    assert len(polls) <= MOST_POLLS * seconds
 
 
 @pytest.mark.long
@@ -404,15 +378,6 @@ def test_the_next_round_waits_until_what_is_new_has_its_position(start: Start) -
     assert numbers(reader) != before
     assert coordinator._join_task is None
     assert coordinator.need_rejoin()
-    rebalance.end()
-
-
-@pytest.mark.long
-def test_without_the_patch_a_commit_during_a_join_is_an_error(start: Start) -> None:
-    rebalance = start("fetch_during_rebalance")
-    rebalance.wait_for_join()
-    with pytest.raises(RebalanceInProgressError):
-        rebalance.reader.commit()
     rebalance.end()
 
 

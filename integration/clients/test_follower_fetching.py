@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownBrokerIdError
+from kafka.errors import KafkaConnectionError
 
 from rackassign import FetchMeter, attach
 from rackassign.testing import Cluster, create_topic
@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.brokers, pytest.mark.local]
 ATTEMPTS = 20
 
 
-def reader(cluster: Cluster, topic: str, meter: FetchMeter, *disable: str, **config: object) -> KafkaConsumer:
+def reader(cluster: Cluster, topic: str, meter: FetchMeter, **config: object) -> KafkaConsumer:
     """Return a consumer of one partition, in the follower's rack."""
     consumer = KafkaConsumer(
         bootstrap_servers=cluster.bootstrap, client_rack="a", group_id=None, **{**CONSUMER, **config}
     )
     consumer.assign([KafkaPythonPartition(topic, 0)])
-    return attach(consumer, disable_patches=disable, meter=meter)
+    return attach(consumer, meter=meter)
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ def near(rack_cluster: Cluster, make_topic: MakeTopic) -> Callable[..., dict[int
     topic = make_topic(replicas=[[LEADER, FOLLOWER]])
     fill(rack_cluster, topic, BATCHES)
 
-    def answers(*disable: str) -> dict[int, int]:
+    def answers() -> dict[int, int]:
         meter = FetchMeter()
         # What the leader has answered expires after the age of metadata, and reading may take some seconds.
         config = {"max_partition_fetch_bytes": 1, "metadata_max_age_ms": 300_000}
-        with closing(reader(rack_cluster, topic, meter, *disable, **config)) as consumer:
+        with closing(reader(rack_cluster, topic, meter, **config)) as consumer:
             read(consumer, BATCHES)
         assert meter.bytes_by_broker().keys() == {FOLLOWER}
         return meter.responses_by_broker()
@@ -56,12 +56,6 @@ def test_a_follower_is_not_left_after_each_answer(near: Callable[..., dict[int, 
     assert answers[FOLLOWER] >= BATCHES
     # It is asked when the consumer starts, and whenever what it said has expired.
     assert answers[LEADER] <= BATCHES // 6
-
-
-@pytest.mark.long
-def test_without_the_patch_the_leader_is_asked_each_time(near: Callable[..., dict[int, int]]) -> None:
-    answers = near("keep_preferred_read_replica")
-    assert answers[LEADER] >= BATCHES - 1
 
 
 @pytest.fixture
@@ -84,15 +78,15 @@ AHEAD = 10
 runs meanwhile."""
 
 
-def read_on_without(cluster: Cluster, *disable: str) -> bool:
+def read_on_without(cluster: Cluster) -> bool:
     """Kill the follower that is read from; tell whether reading goes on before the controller has noticed."""
-    topic = f"topic-{len(disable)}"
+    topic = "topic"
     create_topic(cluster.bootstrap, topic, [[LEADER, FOLLOWER]])
     fill(cluster, topic, BATCHES)
     meter = FetchMeter()
     living = [f"{broker.host}:{broker.port}" for broker in cluster.brokers if broker.id != FOLLOWER]
     with (
-        closing(reader(cluster, topic, meter, *disable, max_partition_fetch_bytes=1)) as consumer,
+        closing(reader(cluster, topic, meter, max_partition_fetch_bytes=1)) as consumer,
         closing(KafkaAdminClient(bootstrap_servers=living)) as admin,
     ):
         read(consumer, 3)
@@ -110,13 +104,12 @@ def read_on_without(cluster: Cluster, *disable: str) -> bool:
 @pytest.mark.local
 def test_a_dead_follower_is_left_at_once(own_cluster: Cluster) -> None:
     assert read_on_without(own_cluster)
-    assert not read_on_without(own_cluster, "reset_unreachable_read_replica")
 
 
-def unlisted(cluster: Cluster, topic: str, broker: int, *disable: str) -> KafkaConsumer:
+def unlisted(cluster: Cluster, topic: str, broker: int) -> KafkaConsumer:
     """Return a consumer whose metadata names a replica that is not among its brokers, until the next refresh."""
     # That refresh would end the defect, so it comes later than a test is waited for.
-    consumer = reader(cluster, topic, FetchMeter(), *disable, metadata_max_age_ms=3_600_000)
+    consumer = reader(cluster, topic, FetchMeter(), metadata_max_age_ms=3_600_000)
     wait_until(lambda: bool(consumer.partitions_for_topic(topic)), "metadata of the topic")
     consumer.seek(KafkaPythonPartition(topic, 0), 0)
     manager = consumer._client._manager
@@ -137,19 +130,6 @@ def test_a_follower_that_is_back_is_read_from(rack_cluster: Cluster, make_topic:
         read(consumer, 1)
 
 
-@pytest.mark.long
-def test_without_the_patch_a_follower_that_is_back_has_nothing_read(
-    rack_cluster: Cluster, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
-    fill(rack_cluster, topic, 1)
-    with closing(unlisted(rack_cluster, topic, FOLLOWER, "refresh_on_unknown_read_replica")) as consumer:
-        for _ in range(20):
-            assert not consumer.poll(timeout_ms=100)
-        consumer._cluster.request_update()
-        read(consumer, 1)
-
-
 def test_a_leader_that_is_not_listed_is_waited_for(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(replicas=[[LEADER]])
     fill(rack_cluster, topic, 1)
@@ -157,26 +137,10 @@ def test_a_leader_that_is_not_listed_is_waited_for(rack_cluster: Cluster, make_t
         read(consumer, 1)
 
 
-def test_without_the_patch_a_leader_that_was_not_listed_is_never_read_from(
-    rack_cluster: Cluster, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(replicas=[[LEADER]])
-    fill(rack_cluster, topic, 1)
-    with closing(unlisted(rack_cluster, topic, LEADER, "wait_for_unknown_leader")) as consumer:
-        with pytest.raises(UnknownBrokerIdError):
-            wait_until(lambda: bool(consumer.poll(timeout_ms=100)), "an error out of poll()")
-        consumer._cluster.request_update()
-        wait_until(lambda: consumer._cluster.broker_metadata(LEADER) is not None, "the leader listed again")
-        for _ in range(20):
-            assert not consumer.poll(timeout_ms=100)
-
-
-def stale(cluster: Cluster, topic: str, *disable: str) -> KafkaConsumer:
+def stale(cluster: Cluster, topic: str) -> KafkaConsumer:
     """Return a consumer that takes a follower for the leader, until its metadata are refreshed; it fetches nothing."""
     config = {**CONSUMER, "metadata_max_age_ms": 300_000}
-    consumer = attach(
-        KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **config), disable_patches=disable
-    )
+    consumer = attach(KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **config))
     wait_until(lambda: bool(consumer.partitions_for_topic(topic)), "metadata of the topic")
     consumer._cluster._partitions[topic][0].leader_id = FOLLOWER
     return consumer
@@ -190,20 +154,7 @@ def test_offsets_are_asked_of_a_new_leader(rack_cluster: Cluster, make_topic: Ma
         assert (consumer.beginning_offsets([tp]), consumer.end_offsets([tp])) == ({tp: 0}, {tp: 3})
 
 
-def test_without_the_patch_offsets_are_asked_of_the_former_leader_until_metadata_are_due(
-    rack_cluster: Cluster, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
-    fill(rack_cluster, topic, 3)
-    tp = KafkaPythonPartition(topic, 0)
-    with closing(stale(rack_cluster, topic, "refresh_on_stale_leader")) as consumer:
-        with pytest.raises(KafkaTimeoutError):
-            consumer.end_offsets([tp], timeout_ms=3000)
-        consumer._cluster.request_update()
-        assert consumer.end_offsets([tp]) == {tp: 3}
-
-
-def read_after_a_pause(cluster: Cluster, topic: str, expected: int, *disable: str) -> int:
+def read_after_a_pause(cluster: Cluster, topic: str, expected: int) -> int:
     """Pause a partition in the middle of what was fetched, read another, resume; return how many records came.
 
     So many as are expected are waited for, and after them any others have some polls to come.
@@ -217,7 +168,7 @@ def read_after_a_pause(cluster: Cluster, topic: str, expected: int, *disable: st
 
     both = [KafkaPythonPartition(topic, partition) for partition in range(2)]
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **{**CONSUMER, "max_poll_records": 3})
-    with closing(attach(consumer, disable_patches=disable)):
+    with closing(attach(consumer)):
         consumer.assign(both)
         first = consumer.poll(timeout_ms=TIMEOUT_S * 1000)
         (begun,) = first
@@ -237,4 +188,3 @@ def test_a_partition_that_was_paused_in_the_middle_is_read_on(rack_cluster: Clus
         for number in range(20):
             producer.send(topic, b"", partition=number % 2).get(TIMEOUT_S)
     assert read_after_a_pause(rack_cluster, topic, 20) == 20
-    assert read_after_a_pause(rack_cluster, topic, 13, "resume_paused_fetches") == 13

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -94,36 +94,6 @@ def test_join_finished_between_polls_is_kept(rack_cluster: Cluster, make_topic: 
         assert numbers(stock) == []
 
 
-def test_join_started_by_metadata_is_read(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient
-) -> None:
-    topic = make_topic(2)
-    with consumers(
-        lambda: patched_consumer(rack_cluster, unique_name(), topic),
-        lambda: patched_consumer(rack_cluster, unique_name(), topic, "keep_completed_join"),
-    ) as (kept, stock):
-        for consumer in (kept, stock):
-            wait_until(settled([consumer], topic, 2), "a first assignment")
-        admin.create_partitions({topic: {"count": 3, "assignments": [[1, 2, 3]]}})
-        for consumer in (kept, stock):
-            wait_until(
-                lambda consumer=consumer: consumer.partitions_for_topic(topic) == {0, 1, 2},  # type: ignore[misc]
-                "the third partition in the metadata",
-            )
-            finish_join_between_polls(consumer)
-
-        def kept_has_all() -> bool:
-            kept.poll(timeout_ms=20)
-            stock.poll(timeout_ms=20)
-            return numbers(kept) == [0, 1, 2]
-
-        wait_until(kept_has_all, "the join read")
-        for _ in range(20):
-            stock.poll(timeout_ms=20)
-        assert numbers(stock) == [0, 1]
-        assert stock.group_metadata().state != "<stable>"
-
-
 @pytest.mark.long
 def test_unread_join_is_kept_alive(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient
@@ -152,25 +122,6 @@ def test_unread_join_is_kept_alive(
         wait_until(settled([kept], topic, 2), "the kept join read")
         # It is still the same membership: at most the refresh of the topic's metadata made it join once more.
         assert kept.group_metadata().generation_id <= generation + 1
-
-
-def test_no_heartbeat_of_a_join_that_was_read_disturbs_the_next(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
-) -> None:
-    topic, other, group = make_topic(2), make_topic(2), unique_name()
-    with consumers(
-        lambda: patched_consumer(rack_cluster, group, topic), lambda: patched_consumer(rack_cluster, group, topic)
-    ) as members:
-        wait_until(settled(members, topic, 2), "two members sharing")
-        first, second = members
-        # The next join begins at once, and cannot end before the second member polls: a heartbeat sent meanwhile
-        # stands behind it.
-        first.subscribe([topic, other])
-        until = time.monotonic() + scaled_s(2 * CONSUMER["heartbeat_interval_ms"] / 1000)
-        while time.monotonic() < until:
-            first.poll(timeout_ms=50)
-        second.subscribe([topic, other])
-        wait_until(settled(members, other, 2), "both sharing the other topic too")
 
 
 @pytest.mark.parametrize("data", MALFORMED_SUBSCRIPTIONS.values(), ids=[*MALFORMED_SUBSCRIPTIONS])
@@ -211,27 +162,6 @@ def broken(cluster: Cluster, group: str, topic: str, data: bytes) -> KafkaConsum
         partition_assignment_strategy=[MalformedMetadataAssignor(data)],
         **CONSUMER,
     )
-
-
-@pytest.mark.long
-def test_without_the_guard_a_broken_member_stops_the_leader(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
-) -> None:
-    topic, group = make_topic(4), unique_name()
-    with consumers(lambda: patched_consumer(rack_cluster, group, topic, "tolerate_malformed_metadata")) as (leader,):
-        wait_until(settled([leader], topic, 4), "the first member leading")
-        with consumers(lambda: broken(rack_cluster, group, topic, MALFORMED_SUBSCRIPTIONS["rack cut off"])) as (bad,):
-            raised: list[BaseException] = []
-
-            def stopped() -> bool:
-                bad.poll(timeout_ms=50)
-                try:
-                    leader.poll(timeout_ms=50)
-                except Exception as error:  # noqa: BLE001 - which one it is, is the host's affair
-                    raised.append(error)
-                return len(raised) >= 2
-
-            wait_until(stopped, "the leader's poll raising")
 
 
 def test_an_error_of_the_assignor_is_raised_once_a_join_and_the_consumer_heals(
@@ -309,16 +239,15 @@ def test_a_coordinator_is_looked_for_until_it_is_found(
             wait_until(lambda: bool(stock.poll(timeout_ms=1000)), "an error out of poll()")
 
 
-@pytest.mark.parametrize("disable", [(), ("watch_as_returned_leader",)], ids=["mended", "without the patch not"])
 def test_a_static_leader_that_has_returned_sees_new_partitions(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient, disable: tuple[str, ...]
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient
 ) -> None:
     topic, group = make_topic(2), unique_name()
 
     def member(name: str) -> KafkaConsumer:
         config = {"group_id": group, "group_instance_id": name, "metadata_max_age_ms": 500}
         consumer = KafkaConsumer(topic, bootstrap_servers=rack_cluster.bootstrap, **{**CONSUMER, **config})
-        return attach(consumer, disable_patches=disable)
+        return attach(consumer)
 
     with consumers(lambda: member("leads")) as (leader,):
         wait_until(settled([leader], topic, 2), "a leader")
@@ -332,25 +261,10 @@ def test_a_static_leader_that_has_returned_sees_new_partitions(
                 wait_until(settled(both, topic, 2), "the leader in its place")
                 assert returned._coordinator._generation.generation_id == generation
                 admin.create_partitions({topic: {"count": 3, "assignments": [[1, 2, 3]]}})
-                if not disable:
-                    wait_until(settled(both, topic, 3), "a new partition that is read")
-                    return
-
-                def seen() -> bool:
-                    for each in both:
-                        each.poll(timeout_ms=50)
-                    return all(each.partitions_for_topic(topic) == {0, 1, 2} for each in both)
-
-                wait_until(seen, "the third partition in the metadata of both")
-                for _ in range(40):
-                    seen()
-                assert sorted([*numbers(returned), *numbers(follower)]) == [0, 1]
+                wait_until(settled(both, topic, 3), "a new partition that is read")
 
 
-@pytest.mark.parametrize("disable", [(), ("raise_when_fenced",)], ids=["mended", "without the patch it is not"])
-def test_poll_of_a_fenced_static_member_raises(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, disable: tuple[str, ...]
-) -> None:
+def test_poll_of_a_fenced_static_member_raises(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> None:
     """Two members with one group.instance.id, as when a deployment is started twice."""
     topic, group = make_topic(2), unique_name()
 
@@ -358,23 +272,12 @@ def test_poll_of_a_fenced_static_member_raises(
         consumer = KafkaConsumer(
             topic, bootstrap_servers=rack_cluster.bootstrap, group_id=group, group_instance_id="the-one", **CONSUMER
         )
-        return attach(consumer, disable_patches=disable)
+        return attach(consumer)
 
     with consumers(member) as (first,):
         wait_until(settled([first], topic, 2), "an assignment")
         with consumers(member) as (second,):
             wait_until(settled([second], topic, 2), "the second in the place of the first")
-            coordinator = first._coordinator
-
-            def silenced() -> bool:
-                # The host stops its heartbeats once one was answered so.
-                return not coordinator._heartbeat_enabled
-
-            if disable:
-                wait_until(lambda: first.poll(timeout_ms=50) is not None and silenced(), "heartbeats that end")
-                first.poll(timeout_ms=500)
-                assert numbers(first) == [0, 1]
-                return
 
             def raised() -> bool:
                 try:
@@ -389,22 +292,18 @@ def test_poll_of_a_fenced_static_member_raises(
                     first.poll(timeout_ms=50)
 
 
-@pytest.mark.parametrize(
-    "disable", [(), ("keep_generation_when_removed",)], ids=["mended", "without the patch they are accepted"]
-)
 def test_offsets_of_a_removed_member_are_rejected(
     rack_cluster: Cluster,
     make_topic: MakeTopic,
     unique_name: Name,
     admin: KafkaAdminClient,
-    disable: tuple[str, ...],
 ) -> None:
     """A member was removed while it processed records, and commits their offsets in a transaction."""
     topic, group = make_topic(1), unique_name()
     config = {"transactional_id": group, "transaction_timeout_ms": scaled_ms(60_000)}
     with (
         closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, **config)) as producer,
-        consumers(lambda: patched_consumer(rack_cluster, group, topic, *disable)) as (former,),
+        consumers(lambda: patched_consumer(rack_cluster, group, topic)) as (former,),
     ):
         producer.init_transactions()
         wait_until(settled([former], topic, 1), "an assignment")
@@ -415,16 +314,13 @@ def test_offsets_of_a_removed_member_are_rejected(
         with consumers(lambda: patched_consumer(rack_cluster, group, topic)) as (owner,):
             wait_until(settled([owner], topic, 1), "another owner")
             producer.begin_transaction()
-            with nullcontext() if disable else pytest.raises(CommitFailedError, match="UnknownMemberId"):
+            with pytest.raises(CommitFailedError, match="UnknownMemberId"):
                 producer.send_offsets_to_transaction(
                     {KafkaPythonPartition(topic, 0): OffsetAndMetadata(0, "", -1)}, former.group_metadata()
                 )
             producer.abort_transaction()
 
 
-@pytest.mark.parametrize(
-    "disable", [(), ("lose_partitions_when_removed_in_join",)], ids=["mended", "without the patch it does not"]
-)
 @pytest.mark.parametrize("assignor", [RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor])
 def test_a_member_removed_in_its_join_continues_where_others_have_committed(
     rack_cluster: Cluster,
@@ -432,7 +328,6 @@ def test_a_member_removed_in_its_join_continues_where_others_have_committed(
     unique_name: Name,
     admin: KafkaAdminClient,
     assignor: Callable[..., RackAwareAssignor],
-    disable: tuple[str, ...],
 ) -> None:
     topic, group = make_topic(1), unique_name()
     place = KafkaPythonPartition(topic, 0)
@@ -441,7 +336,7 @@ def test_a_member_removed_in_its_join_continues_where_others_have_committed(
             producer.send(topic, b"record")
 
     def member() -> KafkaConsumer:
-        return patched_consumer(rack_cluster, group, topic, *disable, assignor=assignor, max_poll_records=1)
+        return patched_consumer(rack_cluster, group, topic, assignor=assignor, max_poll_records=1)
 
     def commit_at(consumer: KafkaConsumer, offset: int) -> None:
         wait_until(settled([consumer], topic, 1), "an assignment")
@@ -463,26 +358,22 @@ def test_a_member_removed_in_its_join_continues_where_others_have_committed(
                 commit_at(owner, 15)
         wait_until(settled([former], topic, 1), "the partition again")
         position = former.position(place)
-    assert position in ([5] if disable else [15, 16])
+    assert position in {15, 16}
     # An eager member has revoked it before the join.
     cooperative = assignor is RackAwareCooperativeStickyAssignor
-    assert lost.partitions == ({place} if cooperative and not disable else set())
+    assert lost.partitions == ({place} if cooperative else set())
 
 
-@pytest.mark.parametrize(
-    "disable", [(), ("discard_former_committed_offsets",)], ids=["mended", "without the patch they are not"]
-)
 def test_committed_offsets_are_those_of_now(
     rack_cluster: Cluster,
     make_topic: MakeTopic,
     unique_name: Name,
     admin: KafkaAdminClient,
-    disable: tuple[str, ...],
 ) -> None:
     topic, group = make_topic(1), unique_name()
     place = KafkaPythonPartition(topic, 0)
     with (
-        consumers(lambda: patched_consumer(rack_cluster, group, topic, *disable)) as (former,),
+        consumers(lambda: patched_consumer(rack_cluster, group, topic)) as (former,),
         closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer,
     ):
         for _ in range(20):
@@ -508,7 +399,7 @@ def test_committed_offsets_are_those_of_now(
             return bool(first)
 
         wait_until(read, "records again")
-        assert first[0] == (0 if disable else 15)
+        assert first[0] == 15
 
 
 class Committing(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
@@ -528,12 +419,7 @@ class Committing(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-
         pass
 
 
-@pytest.mark.parametrize(
-    "disable", [(), ("revoke_before_removal",)], ids=["mended", "without the patch they are not committed"]
-)
-def test_a_listener_commits_what_is_revoked(
-    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, disable: tuple[str, ...]
-) -> None:
+def test_a_listener_commits_what_is_revoked(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> None:
     topic, group = make_topic(2), unique_name()
     every = {KafkaPythonPartition(topic, 0), KafkaPythonPartition(topic, 1)}
     with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
@@ -541,7 +427,7 @@ def test_a_listener_commits_what_is_revoked(
             producer.send(topic, b"record", partition=place.partition)
 
     def member() -> KafkaConsumer:
-        return patched_consumer(rack_cluster, group, topic, *disable, assignor=RackAwareCooperativeStickyAssignor)
+        return patched_consumer(rack_cluster, group, topic, assignor=RackAwareCooperativeStickyAssignor)
 
     with consumers(member) as (first,):
         listener = Committing(first)
@@ -553,8 +439,8 @@ def test_a_listener_commits_what_is_revoked(
         with consumers(member) as (second,):
             wait_until(settled([first, second], topic, 2), "a partition for each")
             (revoked,) = second.assignment()
-            assert second.committed(revoked) == (None if disable else 10)
-            assert listener.seen == [({revoked}, every - {revoked} if disable else every, [] if disable else [10])]
+            assert second.committed(revoked) == 10
+            assert listener.seen == [({revoked}, every, [10])]
 
 
 class Blocking(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped

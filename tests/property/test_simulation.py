@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.fetch import _CommittedOffsets
 from rackassign.clients.kafka_python.patches.group import _JoinOfRemovedMember
 from tests.simulation.member import GROUP, MemberOptions
-from tests.simulation.scripts import Run, Script, from_seed, run, shrink
+from tests.simulation.scripts import Happening, Run, Script, from_seed, run, shrink
 
 ROOT = Path(__file__).parents[2]
 
@@ -484,6 +484,13 @@ def test_the_defect_of_a_patch_is_found_without_it(patch: str, script: Script, r
     assert run(script).violation is None
 
 
+def test_a_member_that_is_removed_beside_a_joiner_leaves_nothing_unowned_without_patches() -> None:
+    happenings = ((3.0, "pause", 1, 8.0), (9.5, "start", 2), (20.0, "refresh", 0))
+    script = Script(happenings, MemberOptions(client="assignor"), members=2, partitions=(4,), noise=False)
+
+    assert run(script).violation is None
+
+
 def test_each_patch_has_its_defect_shown() -> None:
     (mark,) = test_the_defect_of_a_patch_is_found_without_it.pytestmark  # type: ignore[attr-defined]
     shown = {patch for patch, _, _ in mark.args[1]}
@@ -533,6 +540,46 @@ def test_a_static_leader_that_has_returned_leads(script: Script, monkeypatch: py
     # The coordinator gives it its former assignment, and not the members.
     returned_member_requests_nothing(monkeypatch)
     assert run(script).violation is not None
+
+
+def moved(at: float, partitions: Iterable[int], racks: int, *more: int) -> tuple[Happening, ...]:
+    """Each partition, at home in the rack of its number, moves by so many racks; `more` replicas follow."""
+    return tuple((at, "reassign", 0, p, tuple((p + step) % 3 + 1 for step in (racks, *more))) for p in partitions)
+
+
+SEEN = tuple((6.2, "refresh", member) for member in range(3))
+HALF, REST = range(3), range(3, 6)
+
+
+@pytest.mark.parametrize(
+    ("happenings", "rebalances"),
+    [
+        pytest.param((*moved(6.0, range(6), 1), *SEEN), 2, id="replicas move: two rounds of one rebalance"),
+        pytest.param((*moved(6.0, HALF, 1), *SEEN, *moved(7.5, REST, 1)), 2, id="half of them is seen first"),
+        pytest.param((*moved(6.0, HALF, 1), *SEEN, *moved(7.5, HALF, 0)), 0, id="half of them, and that is undone"),
+        pytest.param((*moved(6.0, range(6), 1, 0), *SEEN), 0, id="another leader, and a replica where it was"),
+        pytest.param(
+            tuple(
+                (6.0 + 24 * i + s, what, i + 1)
+                for i in range(3)
+                for s, what in ((0, "kill_broker"), (12, "start_broker"))
+            ),
+            0,
+            id="rolling restart of brokers",
+        ),
+    ],
+)
+def test_the_rack_monitor_requests_a_rebalance_for_what_lasts(
+    happenings: tuple[Happening, ...], rebalances: int
+) -> None:
+    generations = []
+    for each in ((), happenings):
+        options = MemberOptions(client="attached")
+        played = Run(Script((*moved(0.0, range(6), 0), *each), options, members=3, partitions=(6,), noise=False))
+        assert played.go().violation is None
+        generations.append(played.cluster.groups[GROUP].generation)
+
+    assert generations[1] - generations[0] == rebalances
 
 
 @pytest.mark.parametrize("seed", range(6))

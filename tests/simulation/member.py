@@ -18,8 +18,8 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.watchers import Watchers
 from tests.simulation.world import ClientProcess, World
 
-Client = Literal["consumer", "attached", "patched", "stock"]
-"""Ours; kafka-python's with our assignor and patches; with patches alone; with neither."""
+Client = Literal["consumer", "attached", "assignor", "patched", "stock"]
+"""Ours; kafka-python's with our assignor and patches; with our assignor alone; with patches alone; with neither."""
 
 Commit = Literal["auto", "sync", "async", "listener", "transaction"]
 """With `transaction` offsets are sent as a producer's, with what `group_metadata()` returns."""
@@ -144,10 +144,15 @@ class Member(ClientProcess):
             if wait:
                 self.consumer.commit()
             else:
-                self.consumer.commit_async()
+                self.consumer.commit_async(callback=lambda _, answer: self._committed(answer))
         except KafkaError as error:
+            self._committed(error)
+
+    def _committed(self, answer: object) -> None:
+        if isinstance(answer, Exception):
             # Applications go on: what was not committed is read again by the next owner.
-            self.world.note("commit failed", type(error).__name__)
+            self.world.note("commit failed", type(answer).__name__)
+            self.watchers.commit_failed(self, answer)
 
     def _make(self) -> Any:
         configs: dict[str, Any] = {
@@ -166,10 +171,11 @@ class Member(ClientProcess):
             configs["group_instance_id"] = self.host
         if self.options.client == "consumer":
             return RackAwareConsumer(client_rack=self.rack, **configs)
-        if self.options.client == "attached":
+        if self.options.client in {"attached", "assignor"}:
             assignor = RackAwareCooperativeStickyAssignor(rack=self.rack)
             consumer = KafkaConsumer(client_rack=self.rack or "", partition_assignment_strategy=[assignor], **configs)
-            return attach(consumer, disable_patches=self.options.without)
+            attached = self.options.client == "attached"
+            return attach(consumer, disable_patches=self.options.without) if attached else consumer
         stock = KafkaConsumer(
             client_rack=self.rack or "", partition_assignment_strategy=[CooperativeStickyAssignor], **configs
         )

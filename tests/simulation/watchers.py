@@ -126,6 +126,11 @@ class Watchers:
         if not fenced:
             self._world.violated("poll() raises nothing", f"{member.name}: {error!r}")
 
+    def commit_failed(self, member: Member, error: Exception) -> None:
+        """While nothing fails, no commit does, also during a rebalance."""
+        if self._once and not member.stopping:
+            self._world.violated("commits succeed while nothing fails", f"{member.name}: {error!r}")
+
     # Called when nothing has happened for a while.
 
     def planned(self, cluster: SimulatedCluster, group: Group) -> None:

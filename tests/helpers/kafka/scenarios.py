@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.admin import MemberToRemove
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareConsumer, RackChangePolicy
-from rackassign.assignor.rack_monitor import RackView
-from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster
 from rackassign.testing.harness import TIMEOUT_S, Owned, settle, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.text import WarnOnce
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.rack_group import at_rest
@@ -61,7 +56,7 @@ class ScenarioGroup:
         self._opened = ExitStack()
         self.admin = self._opened.enter_context(closing(KafkaAdminClient(bootstrap_servers=bootstrap)))
 
-    def start(self, kind: Kind, *topics: str, poll_ms: int | None = None, work_s: float = 0.0) -> ThreadedConsumer:
+    def start(self, kind: Kind, *topics: str) -> ThreadedConsumer:
         def make() -> KafkaConsumer:
             strategy = {"partition_assignment_strategy": [kind.strategy()]} if kind.strategy else {}
             return kind.client(
@@ -73,7 +68,7 @@ class ScenarioGroup:
                 **strategy,
             )
 
-        service = ThreadedConsumer(make, poll_ms=kind.poll_ms if poll_ms is None else poll_ms, work_s=work_s)
+        service = ThreadedConsumer(make, poll_ms=kind.poll_ms)
         self._services.append(service)
         return self._opened.enter_context(service)
 
@@ -90,9 +85,6 @@ class ScenarioGroup:
     def rest(self, *services: ThreadedConsumer) -> list[Owned]:
         return at_rest(self.admin, self.group, services)
 
-    def joined(self) -> int:
-        return len(self.admin.describe_groups([self.group])[self.group]["members"])
-
     def close(self) -> None:
         for service in self._services:
             service.stop()
@@ -103,40 +95,15 @@ def numbers(owned: Owned, topic: str) -> set[int]:
     return {place.partition for place in owned if place.topic == topic}
 
 
-def expelled_beside_a_joiner(stage: ScenarioGroup, lead: Kind, other: Kind) -> Outcome:
-    """A member loses its membership and comes back in the very generation in which another one joins.
-
-    It had four partitions.
-    """
-    topic, full = stage.make_topic(4), stage.make_topic(4)
-    # It leads, has a topic for itself that fills it, and holds the door for the two others.
-    leader = stage.lead(lead, topic, full)
-    expelled = stage.start(other, topic)
-    owned = stage.settle({topic: 4, full: 4}, leader, expelled)
-    assert [numbers(each, topic) for each in owned] == [set(), {0, 1, 2, 3}]
-    assert stage.rest(leader, expelled) == owned
-    before = leader.state.generation
-    with leader.paused():
-        stage.admin.remove_group_members(stage.group, [MemberToRemove(member_id=expelled.id)])
-        joiner = stage.start(other, topic)
-        wait_until(lambda: stage.joined() == 3, "both waiting for the leader")
-    owned = stage.rest(leader, expelled, joiner)
-    return Outcome(4 - sum(len(numbers(each, topic)) for each in owned), leader.state.generation - before)
-
-
-def unsubscribed(stage: ScenarioGroup, staying: Kind, leaving: Kind, *, leaver_leads: bool) -> Outcome:
-    """A member subscribes to fewer topics than before.
+def unsubscribed(stage: ScenarioGroup, staying: Kind, leaving: Kind) -> Outcome:
+    """A member that does not lead subscribes to fewer topics than before.
 
     It had two partitions that should go to the other member.
     """
     dropped, kept, others = stage.make_topic(2), stage.make_topic(1), stage.make_topic(3)
     all_three, two = (dropped, kept, others), (dropped, kept)
-    if leaver_leads:
-        leaver = stage.lead(leaving, *two)
-        stayer = stage.start(staying, *all_three)
-    else:
-        stayer = stage.lead(staying, *all_three)
-        leaver = stage.start(leaving, *two)
+    stayer = stage.lead(staying, *all_three)
+    leaver = stage.start(leaving, *two)
     owned = stage.settle({dropped: 2, kept: 1, others: 3}, stayer, leaver)
     assert [numbers(each, dropped) for each in owned] == [set(), {0, 1}]
     assert stage.rest(stayer, leaver) == owned
@@ -200,20 +167,3 @@ LASTING = RackChangePolicy(min_change_duration_s=scaled_s(6.0), min_interval_s=s
 take more than a second from one partition to the next, and what is seen for as long as `SOON` is one half of it."""
 
 WATCHER = "rackassign.clients.kafka_python.watcher"
-
-
-class Naive:
-    """Sees the racks as they are listed, and forgets those that are not; counts how often they change."""
-
-    def __init__(self, consumer: KafkaConsumer, topic: str) -> None:
-        self._cluster = consumer._cluster
-        self._topic = topic
-        self._last: RackView | None = None
-        self.changes = 0
-        internals.on_refresh(self._cluster, self._look, WarnOnce(logging.getLogger(WATCHER)), key=self)
-
-    def _look(self) -> None:
-        view = RackView.of(internals.topology(self._cluster, [self._topic]), "any-replica")
-        if self._last is not None and view.changed_from(self._last):
-            self.changes += 1
-        self._last = view

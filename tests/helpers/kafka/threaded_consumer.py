@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 class ThreadedConsumer(KafkaPythonMember):
     """A member that commits what it has processed, and records its assignments."""
 
-    def __init__(self, make: Callable[[], KafkaConsumer], *, poll_ms: int = 200, work_s: float = 0.0) -> None:
+    def __init__(self, make: Callable[[], KafkaConsumer], *, poll_ms: int = 200) -> None:
         # `poll_ms`: how long one poll may take. A consumer without our patches needs long ones: a join that finishes
         # between two polls is lost on it.
-        # `work_s`: how long it works between two polls, whether there are records or not.
         self.given: list[Given] = []
         self.polls = 0
         """How many polls have ended."""
@@ -45,7 +44,7 @@ class ThreadedConsumer(KafkaPythonMember):
             consumer.poll = counted
             return consumer
 
-        super().__init__(recording, commit=True, poll_ms=poll_ms, pause_s=work_s)
+        super().__init__(recording, commit=True, poll_ms=poll_ms)
 
     @property
     def state(self) -> State:
