@@ -11,8 +11,9 @@ from contextlib import closing
 
 import pytest
 from kafka import KafkaConsumer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from rackassign import RackAwareCooperativeStickyAssignor
+from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.scenarios import HOST, OURS, Kind, ScenarioGroup, unsubscribed
@@ -20,6 +21,9 @@ from tests.helpers.kafka.scenarios import HOST, OURS, Kind, ScenarioGroup, unsub
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
 
 PLAIN = Kind(KafkaConsumer, lambda: RackAwareCooperativeStickyAssignor(rack="a"))
+MENDED = Kind(
+    lambda *topics, **config: attach(KafkaConsumer(*topics, **config)), CooperativeStickyAssignor, poll_ms=100
+)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +33,7 @@ PLAIN = Kind(KafkaConsumer, lambda: RackAwareCooperativeStickyAssignor(rack="a")
         pytest.param(OURS, OURS, 1, id="ours"),
         # Claims are put right in a second round, and a member without our patches may lose one on top.
         pytest.param(OURS, HOST, 5, id="ours leading the host's"),
+        pytest.param(MENDED, MENDED, 5, id="the host's, attached"),
         pytest.param(PLAIN, PLAIN, 5, id="ours without attach", marks=pytest.mark.release),
     ],
 )
