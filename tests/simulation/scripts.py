@@ -106,7 +106,19 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
 
 
 FAULTS = frozenset(
-    {"kill", "twin", "pause", "drop", "delay", "kill_broker", "start_broker", "move_coordinator", "rack", "overwork"}
+    {
+        "kill",
+        "twin",
+        "remove",
+        "pause",
+        "drop",
+        "delay",
+        "kill_broker",
+        "start_broker",
+        "move_coordinator",
+        "rack",
+        "overwork",
+    }
 )
 """What may cost a member its membership or a commit. Without these, each record is processed once."""
 
@@ -115,6 +127,7 @@ _WEIGHTS = {
     "stop": 3,
     "start": 8,
     "twin": 1,
+    "remove": 3,
     "pause": 6,
     "work": 3,
     "overwork": 3,
@@ -283,6 +296,12 @@ class Run:
                 link.close()
             member.kill()
 
+    def _remove(self, number: int) -> None:
+        """Remove a member from its group, as an admin may."""
+        member, group = self._living(number), self.cluster.groups.get(GROUP)
+        if member is not None and member.consumer is not None and group is not None:
+            group.leave(member.consumer.group_metadata().member_id, None)
+
     def _stop(self, number: int) -> None:
         member = self._living(number)
         if member is not None:
@@ -405,6 +424,6 @@ def shrink(script: Script, rule: str, attempts: int = 400) -> Script:
 
 
 _OF_MEMBER = frozenset(
-    {"kill", "stop", "start", "twin", "pause", "work", "overwork", "drop", "delay", "refresh", "rack"}
+    {"kill", "stop", "start", "twin", "remove", "pause", "work", "overwork", "drop", "delay", "refresh", "rack"}
     | {"call", "interrupt", "malform"}
 )
