@@ -72,9 +72,6 @@ class BrokerWire:
 class _Client(ClientProcess):
     """A client without an application."""
 
-    def __init__(self, world: World, name: str) -> None:
-        super().__init__(world, name, lambda: None)
-
     def wake_loop(self) -> None:
         """Do nothing: what has arrived is read by the test."""
 

@@ -1,6 +1,8 @@
 """A simulated Kafka cluster under a virtual clock, to which real clients talk in bytes.
 
-`world.py` has the clock, the queue of events and the processes; `kafka_python.py` all that touches private names of
-kafka-python; `cluster.py` the brokers, `group.py` the coordinator of classic groups; `member.py` what a member does;
-`watchers.py` what must hold; `scripts.py` scripts from seeds, and how a failing one is cut down.
+`world.py` has the clock, the queue of events and the processes; `stand_ins.py` what clients have instead of a clock and
+random choices; `kafka_python.py` and `aiokafka_clients.py` all that touches private names of these libraries;
+`cluster.py` the brokers, `group.py` the coordinator of classic groups; `member.py` what members have in common, and
+`kafka_python_member.py` and `aiokafka_member.py` their applications; `watchers.py` what must hold; `scripts.py` scripts
+from seeds, and how a failing one is cut down.
 """

@@ -1,4 +1,4 @@
-"""Brokers that answer kafka-python's requests: connections, metadata, logs, fetches and offsets, and where a group is.
+"""Brokers that answer the requests of clients: connections, metadata, logs, fetches and offsets, and where a group is.
 
 Requests arrive as bytes and answers leave as bytes. As a broker does, one that is asked reads the next request of a
 connection only when the one before is answered: what is behind a join waits for it.
@@ -166,7 +166,7 @@ class Link:
     def _receive(self, name: str, data: bytes) -> None:
         if not self.closed:
             self._cluster.world.note(f"<{name}", self.client.name)
-            self.socket.received += data
+            self.socket.receive(data)
             self.client.wake_loop()
 
     def lose(self) -> None:
@@ -177,7 +177,7 @@ class Link:
             self._cluster.world.later(self._cluster.latency(self.rng), "connection lost", self._end, self.client)
 
     def _end(self) -> None:
-        self.socket.ended = True
+        self.socket.end()
         self.client.wake_loop()
 
     def close(self) -> None:
@@ -363,9 +363,13 @@ class SimulatedCluster:
         for name in known if request.topics is None else [each.name for each in request.topics]:
             parts = [
                 new.MetadataResponsePartition(
-                    *(0 if each.leader >= 0 else LEADER_NOT_AVAILABLE, each.index, each.leader, each.epoch),
-                    *(each.replicas, [n for n in each.replicas if n not in fenced]),
-                    [n for n in each.replicas if n in fenced],
+                    error_code=0 if each.leader >= 0 else LEADER_NOT_AVAILABLE,
+                    partition_index=each.index,
+                    leader_id=each.leader,
+                    leader_epoch=each.epoch,
+                    replica_nodes=each.replicas,
+                    isr_nodes=[n for n in each.replicas if n not in fenced],
+                    offline_replicas=[n for n in each.replicas if n in fenced],
                 )
                 for each in self.topics.get(name, ())
             ]
@@ -388,7 +392,10 @@ class SimulatedCluster:
         return answers[0]
 
     def _on_FindCoordinator(self, _link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
-        assert new.version >= 4, new.version
+        if new.version < 4:
+            broker = self._group(request.key).broker
+            reply(new(error_code=0, node_id=broker.node, host=broker.address[0], port=broker.address[1]))
+            return
         found = [(key, self._group(key).broker) for key in request.coordinator_keys]
         answers = [new.Coordinator(key, each.node, *each.address, 0, None) for key, each in found]
         reply(new(coordinators=answers))
@@ -466,6 +473,9 @@ class SimulatedCluster:
         if group is None:
             reply(new(error_code=NOT_COORDINATOR, members=[]))
             return
+        if new.version < 3:
+            reply(new(error_code=group.leave(request.member_id, None)))
+            return
         left = [(each.member_id, each.group_instance_id) for each in request.members]
         reply(new(error_code=0, members=[new.MemberResponse(*each, group.leave(*each)) for each in left]))
 
@@ -497,21 +507,27 @@ class SimulatedCluster:
         return error
 
     def _on_OffsetFetch(self, link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
-        assert new.version == 8, new.version
+        several = new.version >= 8
         answers = []
-        for asked in request.groups:
+        for asked in request.groups if several else [request]:
             group, topics = self._coordinated(link, asked.group_id), []
+            new_topic = new.OffsetFetchResponseTopics if several else new.OffsetFetchResponseTopic
+            new_part = new.OffsetFetchResponsePartitions if several else new.OffsetFetchResponsePartition
             for topic in asked.topics:
                 if group is None:
                     break
-                found = [
-                    (i, group.offsets.get((topic.name, i), Committed(-1, -1, ""))) for i in topic.partition_indexes
-                ]
-                parts = [new.OffsetFetchResponsePartitions(index, *offset, 0) for index, offset in found]
-                topics.append(new.OffsetFetchResponseTopics(name=topic.name, partitions=parts))
-            error = 0 if group is not None else NOT_COORDINATOR
-            answers.append(new.OffsetFetchResponseGroup(asked.group_id, topics, error))
-        reply(new(groups=answers))
+                parts = []
+                for index in topic.partition_indexes:
+                    offset, epoch, metadata = group.offsets.get((topic.name, index), Committed(-1, -1, ""))
+                    found = {"committed_offset": offset, "committed_leader_epoch": epoch, "metadata": metadata}
+                    parts.append(new_part(partition_index=index, error_code=0, **found))
+                topics.append(new_topic(name=topic.name, partitions=parts))
+            answers.append((asked.group_id, topics, 0 if group is not None else NOT_COORDINATOR))
+        if several:
+            reply(new(groups=[new.OffsetFetchResponseGroup(*each) for each in answers]))
+        else:
+            ((_, topics, error),) = answers
+            reply(new(topics=topics, error_code=error))
 
     def _partition(self, topic: str, index: int) -> Partition | None:
         partitions = self.topics.get(topic, [])
@@ -524,7 +540,8 @@ class SimulatedCluster:
             offset, epoch = -1, -1
             if partition is not None and not error:
                 offset, epoch = partition.end if asked.timestamp == -1 else 0, partition.epoch
-            return new.ListOffsetsPartitionResponse(asked.partition_index, error, -1, offset, epoch)
+            found = {"timestamp": -1, "offset": offset, "leader_epoch": epoch}
+            return new.ListOffsetsPartitionResponse(asked.partition_index, error, **found)
 
         reply(new(topics=[new.ListOffsetsTopicResponse(t.name, _each(answer, t.name, t)) for t in request.topics]))
 

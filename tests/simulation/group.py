@@ -1,6 +1,6 @@
 """The coordinator of one classic group, as in Kafka 4 (`GroupMetadataManager`, before it `GroupCoordinator`).
 
-It has what members of kafka-python can reach: dynamic and static members, rebalance and session timeouts, commits with
+It has what members of both clients can reach: dynamic and static members, rebalance and session timeouts, commits with
 fencing, and what is left of a group on another coordinator. An answer that is held back is a function to call later.
 """
 

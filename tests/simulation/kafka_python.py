@@ -5,29 +5,17 @@
   over to the world. A turn goes on until nothing is ready.
 * Its transports are kept. They get a socket that is a pair of buffers, through the registry of proxies
   (`KafkaNetSocket`), which is meant for other kinds of sockets.
-* The clock and random choices are module attributes, `time` and `random`, that are replaced while a world runs. A
-  shuffle sorts first: some lists come from sets, whose order depends on the hash seed.
-* Partitions have a hash that does not depend on the hash seed either: the client iterates over sets of them, and the
-  order of its requests, and of records in a poll, comes from that. A partition and an equal tuple then have different
-  hashes, so nothing may look one up by the other; kafka-python and this package do not.
 * Timers of one moment are ordered by `id()`, which differs from run to run; here they are by their creation.
 """
 
 from __future__ import annotations
 
-import logging
-import random
 import selectors
 import socket
-import sys
-import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
-from zlib import crc32
 
 from kafka.cluster import ClusterMetadata
 from kafka.errors import KafkaConnectionError
@@ -38,12 +26,11 @@ from kafka.protocol.consumer import JoinGroupResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
-from rackassign.assignor.rack_monitor import RackMonitor
-from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor
+from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
 from rackassign.clients.kafka_python.internals import joins
 from rackassign.clients.kafka_python.patches.patch import create_response_classes
-from rackassign.model import TopicPartition
-from tests.simulation.world import EPOCH_S, ClientProcess, World
+from tests.simulation.stand_ins import Replacement, partition_hash, threads
+from tests.simulation.world import ThreadedProcess, World
 
 SCHEME = "simulation"
 
@@ -65,6 +52,12 @@ class SimulatedSocket:
         self._address = address
         self.received = bytearray()
         self.ended = False
+
+    def receive(self, data: bytes) -> None:
+        self.received += data
+
+    def end(self) -> None:
+        self.ended = True
 
     @property
     def readable(self) -> bool:
@@ -154,7 +147,7 @@ class _Selector:
 class SimulatedLoop(NetworkSelector):  # type: ignore[misc] # kafka-python is untyped
     """kafka-python's event loop, which the world gives its turns."""
 
-    def __init__(self, process: ClientProcess, **configs: Any) -> None:
+    def __init__(self, process: ThreadedProcess, **configs: Any) -> None:
         super().__init__(**{**configs, "selector": _Selector, "slow_task_threshold_secs": 0})
         for end in (self._wakeup_r, self._wakeup_w):
             end.close()
@@ -215,7 +208,7 @@ class SimulatedLoop(NetworkSelector):  # type: ignore[misc] # kafka-python is un
         self._pending_tasks.clear()
 
 
-def client_factory(process: ClientProcess) -> Callable[..., Any]:
+def client_factory(process: ThreadedProcess) -> Callable[..., Any]:
     """Return what a consumer takes as `kafka_client`."""
 
     def make(**configs: Any) -> Any:
@@ -224,103 +217,11 @@ def client_factory(process: ClientProcess) -> Callable[..., Any]:
     return make
 
 
-class _Clock:
-    """Stands for the module `time`."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def monotonic(self) -> float:
-        return self._world.now
-
-    perf_counter = monotonic
-    thread_time = monotonic
-
-    def time(self) -> float:
-        return EPOCH_S + self._world.now
-
-    def sleep(self, seconds: float) -> None:
-        process = self._world.current
-        assert isinstance(process, ClientProcess)
-        process.sleep(seconds)
-
-
-class _Random:
-    """Stands for the module `random`: each process draws from its own generator."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def shuffle(self, items: list[Any]) -> None:
-        items.sort(key=repr)
-        self._rng().shuffle(items)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rng(), name)
-
-    def _rng(self) -> random.Random:
-        process = self._world.current
-        assert process is not None
-        return process.rng
-
-
-class _LaterThread:
-    """Stands for a thread that runs to its end by itself: an event of its process."""
-
-    def __init__(self, world: World, target: Callable[..., Any], args: tuple[Any, ...], **_: Any) -> None:
-        self._world = world
-        self._target, self._args = target, args
-
-    def start(self) -> None:
-        process = self._world.current
-        assert process is not None
-        self._world.later(process.rng.random() * 0.002, "thread", lambda: self._target(*self._args), process)
-
-
-class _Alarm(logging.Handler):
-    """Reports what the package logs with a traceback, and exceptions of its code that kafka-python logs."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(logging.WARNING)
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not record.exc_info or record.exc_info[1] is None:
-            return
-        error = record.exc_info[1]
-        inner = traceback.extract_tb(error.__traceback__)
-        ours = record.name.startswith("rackassign") or (bool(inner) and "/rackassign/" in inner[-1].filename)
-        if ours and not self._world.problems:
-            shown = "".join(traceback.format_exception(error))
-            self._world.violated("no exception of ours", f"{record.getMessage()}\n{shown}")
-
-
-def _holders(name: str, module: Any) -> list[Any]:
-    return [
-        each
-        for path, each in list(sys.modules.items())
-        if path.startswith(("kafka.", "rackassign.")) and getattr(each, name, None) is module
-    ]
-
-
-@contextmanager
-def installed(world: World) -> Iterator[None]:
-    """Replace clock, random choices and threads for clients, while a world runs."""
+def replacements(world: World) -> Iterator[Replacement]:
+    """Return what kafka-python needs besides a clock and random choices."""
     create_response_classes()
-    patched: list[tuple[Any, str, Any]] = []
-
-    def put(target: Any, name: str, value: Any) -> None:
-        patched.append((target, name, target.__dict__[name]))
-        setattr(target, name, value)
-
-    for module in _holders("time", time):
-        put(module, "time", _Clock(world))
-    for module in _holders("random", random):
-        put(module, "random", _Random(world))
-    put(joins, "threading", SimpleNamespace(Thread=lambda **options: _LaterThread(world, **_thread(options))))
-    for kind in (KafkaPythonPartition, TopicPartition):
-        patched.append((kind, "__hash__", kind.__hash__))
-        kind.__hash__ = _partition_hash  # type: ignore[method-assign, unused-ignore]
+    yield joins, "threading", threads(world)
+    yield KafkaPythonPartition, "__hash__", partition_hash
     numbers = count()
     create = Task.__init__
 
@@ -328,35 +229,8 @@ def installed(world: World) -> Iterator[None]:
         create(task, coro)
         task.number = next(numbers)
 
-    put(Task, "__init__", numbered)
-    put(Task, "__lt__", lambda task, other: task.number < other.number)
-    defaults: dict[str, Any] = RackMonitor.__init__.__kwdefaults__ or {}
-    clock, defaults["clock"] = defaults["clock"], lambda: world.now
-    alarm = _Alarm(world)
-    loggers = [logging.getLogger(name) for name in ("kafka", "rackassign")]
-    before = [(each.level, each.propagate) for each in loggers]
-    for logger in loggers:
-        logger.addHandler(alarm)
-        logger.setLevel(logging.WARNING)
-        logger.propagate = False
-    try:
-        yield
-    finally:
-        for logger, (level, propagate) in zip(loggers, before, strict=True):
-            logger.removeHandler(alarm)
-            logger.setLevel(level)
-            logger.propagate = propagate
-        defaults["clock"] = clock
-        for target, name, value in reversed(patched):
-            setattr(target, name, value)
-
-
-def _partition_hash(partition: Any) -> int:
-    return hash((crc32(partition[0].encode()), partition[1]))
-
-
-def _thread(options: dict[str, Any]) -> dict[str, Any]:
-    return {"target": options["target"], "args": options.get("args", ())}
+    yield Task, "__init__", numbered
+    yield Task, "__lt__", lambda task, other: task.number < other.number
 
 
 def refresh_metadata(process: Any) -> None:
@@ -365,7 +239,9 @@ def refresh_metadata(process: Any) -> None:
     process.consumer._cluster.request_update()
 
 
-def planned_again(metadata: Any, members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Any]:
+def planned_again(
+    protocol: str | None, metadata: Any, members: Iterable[tuple[str, str | None, bytes]]
+) -> dict[str, Any]:
     """Return what a leader would assign with this metadata, to members that own what is in their subscriptions.
 
     The assignor is one of its own, so that what it remembers has no effect; and it finds no consumer.
@@ -376,6 +252,8 @@ def planned_again(metadata: Any, members: Iterable[tuple[str, str | None, bytes]
     joined = [JoinGroupResponse.JoinGroupResponseMember(*member) for member in members]
     for each in joined:
         each.metadata = ConsumerProtocolSubscription.decode(each.metadata)
-    assignor = RackAwareCooperativeStickyAssignor(rack="a", rack_monitor=None)
+    # Of the other two only the form differs in which members state what they own.
+    kind = RackAwareRangeAssignor if protocol == RackAwareRangeAssignor.name else RackAwareCooperativeStickyAssignor
+    assignor = kind(rack="a", rack_monitor=None)
     assignments = assignor.assign(cluster, joined)
     return {member: frozenset(map(tuple, each.partitions())) for member, each in assignments.items()}

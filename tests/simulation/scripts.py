@@ -14,9 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tests.simulation import kafka_python
+from tests.simulation import aiokafka_clients, kafka_python
+from tests.simulation.aiokafka_member import AiokafkaMember
 from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.member import GROUP, Member, MemberOptions
+from tests.simulation.kafka_python_member import KafkaPythonMember
+from tests.simulation.member import GROUP, Library, Member, MemberOptions, Strategy
+from tests.simulation.stand_ins import installed
 from tests.simulation.watchers import Watchers
 from tests.simulation.world import Violation, World
 
@@ -30,6 +33,13 @@ _LAST_RECORDS_S = 27.0
 
 _AROUND_A_JOIN, _LEAVES = 0.4, 0.75
 """How often a script begins with what loses most easily what was read, and how often each other member leaves then."""
+
+_LIBRARIES: tuple[Library, ...] = ("kafka-python", "aiokafka", "aiokafka", "both")
+_STRATEGIES: Mapping[Library, tuple[Strategy, ...]] = {
+    "kafka-python": ("cooperative",),
+    "aiokafka": ("cooperative", "sticky", "range"),
+    "both": ("cooperative", "sticky"),
+}
 
 _RACKS = ("a", "b", "c")
 _APIS = (
@@ -77,7 +87,12 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
     """Make the script of a seed."""
     rng = random.Random(seed)
     if options is None:
+        # Drawn apart, so that most of what happens is the same whatever the library.
+        of_library = random.Random(f"{seed}/library")
+        library = of_library.choice(_LIBRARIES)
         options = MemberOptions(
+            library=library,
+            strategy=of_library.choice(_STRATEGIES[library]),
             client=rng.choice(("consumer", "attached")),
             commit=rng.choice(("sync", "sync", "auto", "async", "listener")),
             static=rng.random() < 0.25,
@@ -91,6 +106,9 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
         # What changes while a static leader is away is new to no member, and racks are not after that either.
         weights.pop("add_partitions")
         weights.pop("reassign")
+        if options.library != "kafka-python":
+            # aiokafka has no case for it: both join again and again, and both read (see the tests).
+            weights.pop("twin", None)
     # A few kinds of events in each script: with all of them the rare ones seldom meet.
     weights = {name: weights[name] for name in rng.sample(sorted(weights), rng.randint(3, len(weights)))}
     members, partitions = rng.randint(2, 4), tuple(rng.randint(2, 8) for _ in range(rng.choice((1, 1, 2))))
@@ -205,7 +223,8 @@ class Run:
         self._racks = {i: _RACKS[i % 3] for i in range(script.members)}
 
     def go(self) -> Result:
-        with kafka_python.installed(self.world):
+        replaced = (*kafka_python.replacements(self.world), *aiokafka_clients.replacements(self.world))
+        with installed(self.world, replaced):
             try:
                 self._play()
             finally:
@@ -276,7 +295,9 @@ class Run:
         options = self.script.options
         if number in self.script.stubborn:
             options = replace(options, client="patched", without=("claim_current_assignment",))
-        member = Member(
+        with_aiokafka = options.library == "aiokafka" or (options.library == "both" and number % 2 == 1)
+        kind: type[Member] = AiokafkaMember if with_aiokafka else KafkaPythonMember
+        member = kind(
             self.world,
             f"m{number}#{self._started}",
             self.cluster,
@@ -351,8 +372,8 @@ class Run:
 
     def _refresh(self, number: int) -> None:
         member = self._living(number)
-        if member is not None and member.consumer is not None:
-            kafka_python.refresh_metadata(member)
+        if member is not None:
+            member.refresh_metadata()
 
     def _kill_broker(self, node: int) -> None:
         self.cluster.kill_broker(node)

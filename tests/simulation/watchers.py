@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kafka.coordinator.base import MemberState
 from kafka.errors import FencedInstanceIdError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
@@ -135,7 +134,7 @@ class Watchers:
 
     def planned(self, cluster: SimulatedCluster, group: Group) -> None:
         """The group has what its planner makes of the present racks: planned again, nothing moves."""
-        living = {m.consumer.group_metadata().member_id: m for m in self.members if not m.dead and not m.ended}
+        living = {m.member_id(): m for m in self.members if not m.dead and not m.ended}
         if (
             self._world.problems
             or not living
@@ -153,7 +152,7 @@ class Watchers:
             joined = decode_subscription(group.members[member_id].metadata(group.protocol))
             now = replace(joined, owned={topic: tuple(i) for topic, i in by_topic.items()}, generation=group.generation)
             rows.append((member_id, group.members[member_id].instance_id, encode_subscription(now)))
-        again = kafka_python.planned_again(cluster.metadata(), rows)
+        again = kafka_python.planned_again(group.protocol, cluster.metadata(), rows)
         if again != owned:
             self._world.violated("planned again, nothing moves", f"{owned} would become {again}")
 
@@ -168,9 +167,8 @@ class Watchers:
             return
         owned: dict[Partition, str] = {}
         for member in living:
-            metadata = member.consumer.group_metadata() if member.consumer is not None else None
-            if metadata is None or metadata.state is not MemberState.STABLE:
-                self._world.violated("members settle", f"{member.name} is {metadata}")
+            if (state := member.unsettled()) is not None:
+                self._world.violated("members settle", f"{member.name} is {state}")
                 return
             for partition in member.consumer.assignment():
                 if tuple(partition) in owned:

@@ -162,26 +162,57 @@ class Broker(Process):
 
 
 class ClientProcess(Process):
-    """A process with a client: an application's thread, and a loop for input and output.
+    """A process with a client, whose loop for input and output the world gives its turns."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self._turn: Event | None = None
+        self._alarm: Event | None = None
+        self.ended = False
+        self.loop: Any = None
+
+    def wake_loop(self) -> None:
+        """Give the loop a turn now, unless it has one already."""
+        if self._turn is None and not self.dead:
+            self._turn = self.world.later(0.0, "loop", self._take_turn, self)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        if self.loop is None:
+            return
+        next_at = self.loop.turn()
+        if self._alarm is not None:
+            if self._alarm.at == next_at and self._alarm.action is not None:
+                return
+            self._alarm.cancel()
+        self._alarm = None if next_at is None else self.world.at(next_at, "timer", self.wake_loop, self)
+
+    def kill(self) -> None:
+        """End it at once: none of its code has an effect any more."""
+        self.dead = True
+        if self.loop is not None:
+            self.loop.destroy()
+
+
+class ThreadedProcess(ClientProcess):
+    """A process with an application's thread besides the loop.
 
     The thread is a real one, but it runs only between `_resume` and `_park`, while the world waits for it.
     """
 
-    def __init__(self, world: World, name: str, application: Callable[[], None]) -> None:
-        super().__init__(world, name)
-        self._application = application
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._may_run, self._has_parked = threading.Lock(), threading.Lock()
         self._may_run.acquire()
         self._has_parked.acquire()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._turn: Event | None = None
-        self._alarm: Event | None = None
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._waiting: object = None
         self.in_application = False
-        self.ended = False
-        self.loop: Any = None
         self._quick, self._quick_at = 0, -1.0
         self._switches = (-1, 0)
+
+    def application(self) -> None:
+        """Run what the thread runs."""
 
     def start(self) -> None:
         self._thread.start()
@@ -191,7 +222,7 @@ class ClientProcess(Process):
         self._may_run.acquire()
         try:
             if not self.dead:
-                self._application()
+                self.application()
         except KilledError:
             pass
         except BaseException as error:  # noqa: BLE001 - reported by the world
@@ -245,26 +276,8 @@ class ClientProcess(Process):
         self.world.later(max(seconds, _SWITCH_S), "app", self._resume, self)
         self._park()
 
-    def wake_loop(self) -> None:
-        """Give the loop a turn now, unless it has one already."""
-        if self._turn is None and not self.dead:
-            self._turn = self.world.later(0.0, "loop", self._take_turn, self)
-
-    def _take_turn(self) -> None:
-        self._turn = None
-        if self.loop is None:
-            return
-        next_at = self.loop.turn()
-        if self._alarm is not None:
-            if self._alarm.at == next_at and self._alarm.action is not None:
-                return
-            self._alarm.cancel()
-        self._alarm = None if next_at is None else self.world.at(next_at, "timer", self.wake_loop, self)
-
     def kill(self) -> None:
-        """End it at once: its thread is unwound, and none of its code has an effect any more."""
-        self.dead = True
-        if self.loop is not None:
-            self.loop.destroy()
+        super().kill()
+        # Its thread is unwound.
         if not self.ended and self._thread.is_alive() and not self.in_application:
             self._resume()
