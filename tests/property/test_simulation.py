@@ -1,6 +1,7 @@
-"""Members of kafka-python in a simulated world: what must hold, by seed, the same each time, and what that finds.
+"""Members in a simulated world: what must hold, by seed, the same each time, and what that finds with kafka-python.
 
-More seeds: `make simulate`. A seed that fails is shown as a script, cut down, which can be pasted here.
+What it finds with aiokafka is in `test_simulation_aiokafka.py`. More seeds: `make simulate`. A seed that fails is shown
+as a script, cut down, which can be pasted here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FEW = 12
 """Events that a script may have once it is cut down."""
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(48))
 def test_what_must_hold_holds(seed: int) -> None:
     script = from_seed(seed)
 
@@ -42,7 +43,7 @@ def test_what_must_hold_holds(seed: int) -> None:
 
 
 def test_a_run_is_the_same_in_each_process() -> None:
-    program = "from tests.simulation.scripts import *; print(*(run(from_seed(seed)).trace for seed in (3, 4, 17)))"
+    program = "from tests.simulation.scripts import *; print(*(run(from_seed(seed)).trace for seed in (3, 4, 17, 19)))"
 
     traces = {
         subprocess.run(
@@ -57,7 +58,7 @@ def test_a_run_is_the_same_in_each_process() -> None:
     }
 
     assert len(traces) == 1
-    assert len(set(traces.pop().split())) == 3
+    assert len(set(traces.pop().split())) == 4
 
 
 def test_a_script_is_printed_as_it_is_written_in_a_test() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from rackassign.clients.aiokafka import (
     RackAwareConsumer,
@@ -27,6 +29,9 @@ _OURS: Mapping[Strategy, Any] = {
 }
 
 _RETRY_S = 0.5
+
+_STOP_S = 10.0
+"""Limit for the end of a consumer: more than a request takes, and a rebalance that holds it up."""
 
 
 class AiokafkaMember(Member):
@@ -51,14 +56,23 @@ class AiokafkaMember(Member):
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self.ended = True
+        self.world.later(0.0, "exit", self._exit, self)
         if not task.cancelled() and task.exception() is not None:
             self.world.violated("the application goes on", f"{self.name}: {task.exception()!r}")
+
+    def _exit(self) -> None:
+        for link in [each for each in self.cluster.links if each.client is self]:
+            link.close()
+        self.kill()
 
     async def _application(self) -> None:
         await self._started()
         while not self.stopping:
             while self.calls:
                 getattr(self, f"_{self.calls.pop(0)}")()
+            if self.ended:
+                # The process has other work.
+                await self.loop.create_future()
             records = await self._polled()
             async with self._at_work:
                 if self.options.commit == "auto":
@@ -76,7 +90,13 @@ class AiokafkaMember(Member):
             await self._commit()
         if self._committing is not None:
             await self._committing
-        await self.consumer.stop()
+        try:
+            await asyncio.wait_for(self.consumer.stop(), _STOP_S)
+        except asyncio.TimeoutError:
+            # Its last commit is repeated for ever if it has lost its coordinator since.
+            self.world.note("stop failed", self.name)
+            if not self.has_known_defects:
+                self.world.violated("stop() ends", f"{self.name} still stops after {_STOP_S} s")
 
     async def _started(self) -> None:
         while not self.stopping:
@@ -86,6 +106,8 @@ class AiokafkaMember(Member):
                 await self.consumer.start()
             except KafkaError as error:
                 self.world.note("start failed", type(error).__name__)
+                if not isinstance(error, KafkaConnectionError):
+                    self.watchers.poll_raised(self, error)
                 await self.consumer.stop()
                 await asyncio.sleep(_RETRY_S)
             else:
@@ -124,6 +146,10 @@ class AiokafkaMember(Member):
             if self._committing is not None:
                 await self._committing
 
+    @property
+    def has_known_defects(self) -> bool:
+        return self.options.client != "stock"
+
     def member_id(self) -> str:
         return aiokafka_clients.member_id(self.consumer)
 
@@ -143,6 +169,14 @@ class AiokafkaMember(Member):
         """Subscribe to all topics but the last."""
         self.topics = self.topics[:-1]
         self.consumer.subscribe(list(self.topics), listener=_Listener(self))
+
+    def _drop_consumer(self) -> None:
+        """Forget the consumer, without `stop()`."""
+        self.ended = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            self.consumer = None
+            gc.collect()
 
     def _make(self) -> Any:
         configs = {**self.configs(), "rebalance_timeout_ms": self.configs()["max_poll_interval_ms"]}

@@ -221,6 +221,14 @@ class Group:
         self._prepare()
         self._complete_if_all_joined()
 
+    def refuse_joins(self) -> None:
+        """Answer joins that wait, as when the group becomes one of the new protocol (KIP-848)."""
+        for member in self.members.values():
+            reply, member.join = member.join, None
+            if reply is not None:
+                self._beat(member)
+                reply(Joined(REBALANCE_IN_PROGRESS, member.id))
+
     def _joined(self, member: GroupMember) -> Joined:
         members = tuple((m.id, m.instance_id, m.metadata(self.protocol)) for m in self.members.values())
         shown = members if member.id == self.leader and self.state == COMPLETING else ()

@@ -76,6 +76,11 @@ class Member(ClientProcess):
         self.interrupted_after = -1
 
     @property
+    def has_known_defects(self) -> bool:
+        """Whether its library has defects that this package does not mend; with the stock client they are reported."""
+        return False
+
+    @property
     def host(self) -> str:
         """The name of its place: that of all its incarnations."""
         return self.name.split("#")[0]

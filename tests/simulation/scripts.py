@@ -361,6 +361,10 @@ class Run:
         """Let a member join with metadata that are none."""
         self.cluster.malformed.add(self.current[number].name)
 
+    def _refuse_joins(self) -> None:
+        """Let the group become one of the new protocol, and be of the former one again before they are repeated."""
+        self.cluster.groups[GROUP].refuse_joins()
+
     def _drop(self, number: int) -> None:
         for link in [each for each in self.cluster.links if each.client is self.current.get(number)]:
             link.lose()

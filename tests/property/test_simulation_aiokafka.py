@@ -1,0 +1,163 @@
+"""Members of aiokafka in a simulated world: the defects that are found with the stock client, and without a patch.
+
+What must hold by seed, for both clients, is in `test_simulation.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rackassign.clients.aiokafka import internals
+from tests.simulation.member import MemberOptions
+from tests.simulation.scripts import Script, run
+
+STOCK = MemberOptions(client="stock", library="aiokafka", strategy="sticky")
+ATTACHED = replace(STOCK, client="attached")
+
+Patcher = Callable[[pytest.MonkeyPatch], None]
+
+
+def without(name: str, instead: Any = lambda *_: None) -> Patcher:
+    return lambda monkeypatch: monkeypatch.setattr(internals, name, instead)
+
+
+@pytest.mark.parametrize(
+    ("patch", "leave_out", "script", "rule"),
+    [
+        (
+            "find_unknown_followers",
+            without("find_unknown_followers"),
+            # The broker in its rack returns when its metadata do not list it, and is named by the leader then.
+            Script(
+                (
+                    (3.0, "kill_broker", 1),
+                    (15.0, "refresh", 0),
+                    (15.5, "start_broker", 1),
+                    (16.0, "produce", 0, 0, 5),
+                ),
+                ATTACHED,
+                members=1,
+                partitions=(1,),
+                noise=False,
+                within_s=4.0,
+            ),
+            "processed in time",
+        ),
+        (
+            "join_again",
+            without("_REBALANCE_IN_PROGRESS", -1),
+            # The second member works, and so holds up the join of the first.
+            Script(
+                ((3.0, "work", 1, 4.0), (3.5, "start", 2), (5.5, "refuse_joins")),
+                ATTACHED,
+                members=2,
+                partitions=(3,),
+                noise=False,
+            ),
+            "poll() raises nothing",
+        ),
+        (
+            "watch_as_returned_leader",
+            without("watch_as_returned_leader"),
+            Script(
+                ((3.0, "kill", 0), (3.5, "start", 0), (8.0, "add_partitions", 0)),
+                replace(ATTACHED, static=True),
+                members=1,
+                partitions=(3,),
+                noise=False,
+            ),
+            "all partitions are owned",
+        ),
+        (
+            "read_joins",
+            without("read_joins"),
+            Script(((0.02, "malform", 1), (20.0, "stop", 1)), ATTACHED, members=2, partitions=(3,), noise=False),
+            "poll() raises nothing",
+        ),
+        (
+            "close_when_dropped",
+            without("close_when_dropped"),
+            Script(
+                ((4.0, "call", 1, "drop_consumer"), (7.0, "produce", 0, 0, 5), (7.0, "produce", 0, 1, 5)),
+                ATTACHED,
+                members=2,
+                partitions=(2,),
+                noise=False,
+                within_s=2.0,
+            ),
+            "processed in time",
+        ),
+    ],
+)
+def test_the_defect_of_a_patch_is_found_without_it(
+    monkeypatch: pytest.MonkeyPatch, patch: str, leave_out: Patcher, script: Script, rule: str
+) -> None:
+    leave_out(monkeypatch)
+
+    violation = run(script).violation
+
+    assert violation is not None
+    assert violation.rule == rule
+    stock = run(replace(script, options=replace(script.options, client="stock"))).violation
+    assert stock is not None
+    assert stock.rule == rule
+    monkeypatch.undo()
+    assert run(script).violation is None, patch
+
+
+def test_each_patch_has_its_defect_shown() -> None:
+    (mark,) = test_the_defect_of_a_patch_is_found_without_it.pytestmark  # type: ignore[attr-defined]
+    shown = {patch for patch, *_ in mark.args[1]}
+    texts = (Path(internals.__file__).parent / "UPSTREAM.md").read_text()
+
+    # A loop that stands still while a plan is made has no defect in a world where plans take no time.
+    assert shown | {"Later"} == set(re.findall("^## `(.+)`$", texts, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("script", "rule"),
+    [
+        pytest.param(
+            # The coordinator is another one when the last commit is sent: it is repeated for ever.
+            Script(
+                ((3.5, "stop", 0), (3.55, "move_coordinator", 1)),
+                replace(STOCK, commit="auto", poll_ms=100),
+                members=1,
+                partitions=(3,),
+                noise=False,
+            ),
+            "stop() ends",
+            id="stop() while the coordinator moves",
+        ),
+        pytest.param(
+            # It stands still and is removed, and the other one reads on and leaves. What it commits then is a commit
+            # of no member, which an empty group accepts.
+            Script(
+                ((4.0, "pause", 1, 12.0), (7.0, "produce", 0, 0, 5), (7.0, "produce", 0, 1, 5), (14.4, "stop", 0)),
+                replace(STOCK, commit="listener"),
+                members=2,
+                partitions=(2,),
+                noise=False,
+            ),
+            "committed offsets grow",
+            id="commits of a member that was removed",
+        ),
+        pytest.param(
+            # Its heartbeats do not name the instance, so that none of two with one name learns that it is fenced.
+            Script(((3.0, "twin", 0),), replace(STOCK, static=True), members=1, partitions=(3,), noise=False),
+            "one owner",
+            id="two static members with one name",
+        ),
+    ],
+)
+def test_defects_of_aiokafka_that_are_not_mended_are_found(script: Script, rule: str) -> None:
+    violation = run(script).violation
+
+    assert violation is not None
+    assert violation.rule == rule
