@@ -63,6 +63,20 @@ def without(name: str, instead: Any = lambda *_: None) -> Patcher:
             "poll() raises nothing",
         ),
         (
+            "send_or_time_out",
+            without("send_or_time_out", lambda send, node, request, options: send(node, request, **options)),
+            # It stands still while its connections are lost, its fetches time out and its metadata are due.
+            Script(
+                ((10.0, "pause", 0, 8.0), (11.0, "drop", 0), (25.0, "refresh", 0)),
+                ATTACHED,
+                members=1,
+                partitions=(3,),
+                seed=5,
+                noise=False,
+            ),
+            "all records are processed",
+        ),
+        (
             "watch_as_returned_leader",
             without("watch_as_returned_leader"),
             Script(

@@ -321,7 +321,7 @@ class Run:
         """Remove a member from its group, as an admin may."""
         member, group = self._living(number), self.cluster.groups.get(GROUP)
         if member is not None and member.consumer is not None and group is not None:
-            group.leave(member.consumer.group_metadata().member_id, None)
+            group.leave(member.member_id(), None)
 
     def _stop(self, number: int) -> None:
         member = self._living(number)

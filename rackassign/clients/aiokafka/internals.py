@@ -18,6 +18,10 @@ five minutes, and meanwhile one fetch follows the other without a pause. The Jav
 Static members that lead: the broker names a leader that has returned by its former member ID. aiokafka (0.14.0) takes
 itself for a follower then, and no member sees partitions that are added until the next rebalance.
 
+Requests that time out without a connection: aiokafka (0.14.0) closes the connection of a request that has timed out,
+and raises `KeyError` if it was lost meanwhile and another task has begun to open the next one. That ends the fetcher
+for good: no record is read any more, and nothing is raised. A process that was suspended comes to that.
+
 Joins to which a broker responds REBALANCE_IN_PROGRESS: a classic group that becomes a consumer group (KIP-848) does so
 to all members that are joining. aiokafka (0.14.0) does not know this response to a join and ends the consumer with a
 `KafkaError`. The Java client joins again.
@@ -46,7 +50,7 @@ from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topo
 from rackassign.text import WarnOnce, with_version
 
 try:
-    from aiokafka.errors import KafkaError
+    from aiokafka.errors import KafkaError, RequestTimedOutError
     from aiokafka.protocol.admin import DescribeGroupsRequest
 except ModuleNotFoundError:
     raise MissingExtraError("aiokafka", "aiokafka") from None
@@ -630,7 +634,7 @@ def _sending(consumer: Consumer, once: WarnOnce) -> _Sending | None:
     if send is None or tuple(inspect.signature(send).parameters) != ("node_id", "request", "group"):
         once.warn(
             "responses",
-            "%s differs: fetches are not observed, and a join during a change of protocol is not repeated",
+            "%s differs: fetches are not observed, and joins and timeouts may end the consumer",
             with_version("aiokafka"),
         )
         return None
@@ -682,8 +686,18 @@ _FETCH, _JOIN = 1, 11
 _COORDINATOR_LOAD_IN_PROGRESS, _REBALANCE_IN_PROGRESS = 14, 27
 
 
+async def send_or_time_out(
+    send: Callable[..., Awaitable[Any]], node_id: Any, request: Any, options: Mapping[str, Any]
+) -> Any:
+    """Send a request, and raise what aiokafka raises after a timeout also if there is no connection to close then."""
+    try:
+        return await send(node_id, request, **options)
+    except KeyError as error:
+        raise RequestTimedOutError from error
+
+
 class _Sending:
-    """Passes fetch responses to observers before aiokafka gets them, and joins that it must repeat as it knows them."""
+    """Passes fetch responses to observers before aiokafka gets them, and joins and timeouts as it knows them."""
 
     def __init__(self, send: Callable[..., Awaitable[Any]], once: WarnOnce) -> None:
         self.observers: dict[object, Observer] = {}
@@ -692,7 +706,7 @@ class _Sending:
         self._once = once
 
     async def send(self, node_id: Any, request: Any, **options: Any) -> Any:
-        response = await self._send(node_id, request, **options)
+        response = await send_or_time_out(self._send, node_id, request, options)
         try:
             key = getattr(response, "API_KEY", None)
             if key == _JOIN and response.error_code == _REBALANCE_IN_PROGRESS:

@@ -94,7 +94,7 @@ def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCa
     internals.observe_fetches(SimpleNamespace(), lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
     assert consumer._client.send is send
     assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == [
-        "fetches are not observed, and a join during a change of protocol is not repeated"
+        "fetches are not observed, and joins and timeouts may end the consumer"
     ] * 2
 
 
