@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.base import MemberState
@@ -43,8 +43,10 @@ class KafkaPythonMember(ThreadedProcess, Member):
             self.processed(records)
             if records and self.options.commit in {"sync", "async"}:
                 self._commit(wait=self.options.commit == "sync")
+            offsets = {tuple(partition): batch[-1].offset + 1 for partition, batch in records.items()}
+            if records and self.options.commit == "explicit":
+                self._commit(wait=True, offsets=offsets)
             if records and self.options.commit == "transaction":
-                offsets = {tuple(partition): batch[-1].offset + 1 for partition, batch in records.items()}
                 error = self.cluster.commit_in_transaction(self.consumer.group_metadata(), offsets)
                 self.world.note("transaction", f"{self.name} {error}")
         if self.options.commit == "listener":
@@ -99,10 +101,11 @@ class KafkaPythonMember(ThreadedProcess, Member):
         except KafkaError as error:
             self.world.violated("end_offsets() raises nothing", f"{self.name}: {error!r}")
 
-    def _commit(self, *, wait: bool) -> None:
+    def _commit(self, *, wait: bool, offsets: Mapping[Any, int] | None = None) -> None:
+        asked = {TopicPartition(*tp): OffsetAndMetadata(offset, "", -1) for tp, offset in (offsets or {}).items()}
         try:
             if wait:
-                self.consumer.commit()
+                self.consumer.commit(asked or None)
             else:
                 self.consumer.commit_async(callback=self._committed)
         except KafkaError as error:

@@ -16,8 +16,9 @@ Library = Literal["kafka-python", "aiokafka", "both"]
 Client = Literal["consumer", "attached", "assignor", "patched", "stock"]
 """Ours; the library's with our assignor and patches; with our assignor alone; with patches alone; with neither."""
 
-Commit = Literal["auto", "sync", "async", "listener", "transaction"]
-"""With `transaction` offsets are sent as a producer's, with what `group_metadata()` returns."""
+Commit = Literal["auto", "sync", "async", "explicit", "listener", "transaction"]
+"""With `explicit` the offsets of what was just processed, whatever has happened since; with `transaction` offsets are
+sent as a producer's, with what `group_metadata()` returns."""
 
 Strategy = Literal["cooperative", "sticky", "range"]
 
