@@ -173,41 +173,6 @@ def test_a_member_whose_heartbeat_is_overdue_does_not_spin(
     assert len(polls) <= MOST_POLLS * seconds
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("wait", [True, False], ids=["join under way", "join finished, not read"])
-def test_a_commit_during_a_join_is_no_error_and_not_lost(start: Start, wait: bool) -> None:  # noqa: FBT001
-    rebalance = start()
-    rebalance.wait_for_join()
-    reader, coordinator = rebalance.reader, rebalance.reader._coordinator
-    rebalance.produce()
-    wait_until(lambda: rebalance.look() > 0, "a record during the join")
-    positions = {
-        KafkaPythonPartition(rebalance.topic, p): reader.position(KafkaPythonPartition(rebalance.topic, p))
-        for p in rebalance.read
-    }
-    with ThreadPoolExecutor(1) as pool:
-
-        def come_to(done: Callable[[], bool], what: str) -> None:
-            def look() -> bool:
-                for other in (rebalance.slow, rebalance.joiner):
-                    other.poll(timeout_ms=50)
-                return done()
-
-            wait_until(look, what)
-
-        if wait:
-            committing = pool.submit(reader.commit)
-            come_to(committing.done, "a commit that ends with the join")
-        else:
-            come_to(lambda: bool(coordinator._join_task.is_done), "a join that is finished, and not read")
-            committing = pool.submit(reader.commit)
-        committing.result(timeout=TIMEOUT_S)
-    assert coordinator._join_task is not None
-    found = committed(rebalance)
-    assert {place: found[place] for place in positions} == positions
-    rebalance.end()
-
-
 def committed(rebalance: Rebalance) -> dict[KafkaPythonPartition, int]:
     """Return what is committed, asked by another client: a member's own question waits for the join."""
     config = rebalance.reader.config
@@ -238,29 +203,6 @@ def test_a_commit_does_not_wait_for_a_join(start: Start) -> None:
     assert not task.is_done
     found = committed(rebalance)
     assert {place: found[place] for place in positions} == positions
-    rebalance.end()
-
-
-def test_commits_at_each_poll_during_a_join_all_succeed(start: Start) -> None:
-    rebalance = start()
-    rebalance.wait_for_join()
-    reader = rebalance.reader
-    answers: list[Any] = []
-    commits = 0
-    for _ in range(3):
-        read_one(rebalance)
-        for _ in range(100):
-            reader.commit_async(callback=lambda _, answer: answers.append(answer))
-            commits += 1
-            reader.poll(timeout_ms=0)
-
-    def answered() -> bool:
-        for member in (rebalance.reader, rebalance.slow, rebalance.joiner):
-            member.poll(timeout_ms=20)
-        return len(answers) == commits
-
-    wait_until(answered, "an answer to each commit")
-    assert [answer for answer in answers if isinstance(answer, Exception)] == []
     rebalance.end()
 
 
@@ -359,25 +301,6 @@ def test_a_member_that_was_put_out_hands_out_nothing_of_what_it_had(start: Start
     for _ in range(POLLS):
         rebalance.look()
     assert not rebalance.read
-    rebalance.end()
-
-
-def test_the_next_round_waits_until_what_is_new_has_its_position(start: Start) -> None:
-    rebalance = start()
-    rebalance.wait_for_join()
-    reader, coordinator = rebalance.reader, rebalance.reader._coordinator
-
-    def finished() -> bool:
-        for other in (rebalance.slow, rebalance.joiner):
-            other.poll(timeout_ms=50)
-        return bool(coordinator._join_task.is_done)
-
-    wait_until(finished, "a join that is finished, and not read")
-    before = numbers(reader)
-    reader.poll(timeout_ms=0)
-    assert numbers(reader) != before
-    assert coordinator._join_task is None
-    assert coordinator.need_rejoin()
     rebalance.end()
 
 

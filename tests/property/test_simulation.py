@@ -21,6 +21,7 @@ from rackassign.assignor.base import Assignor
 from rackassign.assignor.rack_monitor import RackChangeDetector
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.fetch import _CommittedOffsets
+from rackassign.clients.kafka_python.patches.fetch_during_rebalance import _Flow
 from rackassign.clients.kafka_python.patches.group import _JoinOfRemovedMember
 from tests.simulation.member import GROUP, MemberOptions
 from tests.simulation.scripts import Happening, Run, Script, from_seed, run, shrink
@@ -148,6 +149,11 @@ def withheld_partitions_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Assignor, "_request_next_round", lambda _assignor: None)
 
 
+def commits_wait_for_a_join_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a commit use the former generation while a join is finished and not read, as kafka-python does."""
+    monkeypatch.setattr(_Flow, "generation_if_stable", lambda flow: flow._generation_if_stable())
+
+
 Patcher = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -212,6 +218,18 @@ Patcher = Callable[[pytest.MonkeyPatch], None]
             ),
             "all partitions are owned",
             id="starved by a claim",
+        ),
+        pytest.param(
+            commits_wait_for_a_join_to_be_read,
+            Script(
+                ((3.0, "produce", 0, 0, 20), (3.5, "start", 2)),
+                MemberOptions(client="attached", commit="explicit", poll_ms=0, max_records=5),
+                members=2,
+                partitions=(6, 2),
+                noise=False,
+            ),
+            "commits succeed while nothing fails",
+            id="a commit between a join and the poll that reads it",
         ),
     ],
 )

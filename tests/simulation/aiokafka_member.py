@@ -81,8 +81,8 @@ class AiokafkaMember(Member):
                 await asyncio.sleep(self.taken_work_s())
                 if self.options.commit != "auto":
                     self.processed(records)
-                if records and self.options.commit == "sync":
-                    await self._commit()
+                if records and self.options.commit in {"sync", "explicit"}:
+                    await self._commit(_behind(records) if self.options.commit == "explicit" else None)
                 if records and self.options.commit == "async":
                     self._commit_soon(records)
         if self.options.commit == "listener":
@@ -130,7 +130,7 @@ class AiokafkaMember(Member):
 
     def _commit_soon(self, records: Mapping[Any, Sequence[Any]]) -> None:
         """Commit without waiting, one after the other."""
-        self._to_commit.update({partition: batch[-1].offset + 1 for partition, batch in records.items()})
+        self._to_commit.update(_behind(records))
         if self._committing is None or self._committing.done():
             self._committing = asyncio.ensure_future(self._commit_all())
 
@@ -187,6 +187,10 @@ class AiokafkaMember(Member):
         chosen = [ours(rack=self.rack) if with_ours else StickyPartitionAssignor]
         consumer = AIOKafkaConsumer(client_rack=self.rack, partition_assignment_strategy=chosen, **configs)
         return consumer if self.options.client == "stock" else attach(consumer)
+
+
+def _behind(records: Mapping[Any, Sequence[Any]]) -> dict[Any, int]:
+    return {partition: batch[-1].offset + 1 for partition, batch in records.items()}
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka is untyped
