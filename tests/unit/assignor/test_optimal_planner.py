@@ -88,7 +88,7 @@ def test_members_keep_what_they_have_while_weights_are_not_known(weights: Any) -
 def test_a_weigher_is_asked_for_the_topics_of_the_group_and_pauses_once_another_leads() -> None:
     weigher = Weigher({"t": [12.0] + [1.0] * 12})
     assignor = RackAwareCooperativeStickyAssignor(rack="a", weights=weigher)
-    assignor.bind(FakeMembership())  # type: ignore[arg-type] # looks the same
+    assignor.bind(FakeMembership())
     members = [member("m1", ["t"]), member("m2", ["t"])]
     given = assignor.assign(CLUSTER, members)
     assert sorted(map(len, given_out(given).values())) == [1, 12]

@@ -36,7 +36,7 @@ def returned(
     membership = FakeMembership()
     membership.has_instance_id, membership.leading, membership.described = static, leads, members
     assignor = RackAwareCooperativeStickyAssignor(rack="a")
-    assignor.bind(membership)  # type: ignore[arg-type] # looks the same
+    assignor.bind(membership)
     for _ in range(assignments):
         assignor.on_assignment(ConsumerProtocolAssignment(3, [("t", [0])], None), 7)
     return membership

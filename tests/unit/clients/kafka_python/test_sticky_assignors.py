@@ -34,7 +34,7 @@ def assignment(partitions: Mapping[str, list[int]]) -> ConsumerProtocolAssignmen
 
 def cooperative(membership: FakeMembership | None = None, **options: Any) -> RackAwareCooperativeStickyAssignor:
     assignor = RackAwareCooperativeStickyAssignor(rack="a", **options)
-    assignor.bind(membership or FakeMembership())  # type: ignore[arg-type] # looks the same
+    assignor.bind(membership or FakeMembership())
     return assignor
 
 
@@ -391,7 +391,7 @@ def test_a_leader_finds_its_consumer_behind_the_cluster(wrap: Any) -> None:
 def test_an_instance_belongs_to_one_consumer() -> None:
     assignor = cooperative()
     with pytest.raises(ConfigError, match="belongs to one consumer: create one for each"):
-        assignor.bind(FakeMembership())  # type: ignore[arg-type] # looks the same
+        assignor.bind(FakeMembership())
 
 
 def test_a_host_that_has_changed_has_no_membership() -> None:
