@@ -207,7 +207,8 @@ def replacements(world: World) -> Iterator[Replacement]:
 
 
 def member_id(consumer: Any) -> str:
-    return str(consumer._coordinator.member_id)
+    """Return the member ID of a consumer; empty until it has one."""
+    return str(getattr(getattr(consumer, "_coordinator", None), "member_id", ""))
 
 
 def unsettled(consumer: Any) -> str | None:

@@ -102,13 +102,9 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
     weights = dict(_WEIGHTS)
     if rng.random() < 0.4:
         weights = {name: weight for name, weight in _WEIGHTS.items() if name not in FAULTS}
-    if options.static:
-        # What changes while a static leader is away is new to no member, and racks are not after that either.
-        weights.pop("add_partitions")
-        weights.pop("reassign")
-        if options.library != "kafka-python":
-            # aiokafka has no case for it: both join again and again, and both read (see the tests).
-            weights.pop("twin", None)
+    if options.static and options.library != "kafka-python":
+        # aiokafka has no case for it: both join again and again, and both read (see the tests).
+        weights.pop("twin", None)
     # A few kinds of events in each script: with all of them the rare ones seldom meet.
     weights = {name: weights[name] for name in rng.sample(sorted(weights), rng.randint(3, len(weights)))}
     members, partitions = rng.randint(2, 4), tuple(rng.randint(2, 8) for _ in range(rng.choice((1, 1, 2))))
