@@ -42,6 +42,8 @@ FENCED_AFTER_S = 9.0
 
 _BASE_LATENCY_S = 0.001
 
+_NOTHING = Committed(-1, -1, "")
+
 _MODULES = (group_api, metadata_api, producer_api, admin_api)
 
 _REQUESTS: Mapping[int, tuple[Any, Any]] = {
@@ -94,7 +96,7 @@ class Partition:
             wake()
         return base
 
-    def read(self, offset: int, limit: int) -> bytes:
+    def read(self, offset: int, limit: int, up_to: int | None = None) -> bytes:
         found: list[bytes] = []
         low, high = 0, len(self.batches)
         while low < high:
@@ -102,7 +104,7 @@ class Partition:
             low, high = (middle + 1, high) if self.batches[middle].end <= offset else (low, middle)
         for batch in self.batches[low:]:
             limit -= len(batch.data)
-            if found and limit < 0:
+            if (found and limit < 0) or (up_to is not None and batch.base >= up_to):
                 break
             found.append(batch.data)
         return b"".join(found)
@@ -207,6 +209,8 @@ class SimulatedCluster:
         # Names of clients whose metadata are malformed, and brokers that metadata do not list.
         self.malformed: set[str] = set()
         self.unlisted: set[int] = set()
+        # Returns the key of the record at an offset; without it records have none.
+        self.key_of: Callable[[int], bytes] | None = None
         self._numbers: Counter[tuple[str, int]] = Counter()
         self._delays: list[tuple[str, str, str, float]] = []
         for topic, partitions in topics.items():
@@ -348,8 +352,9 @@ class SimulatedCluster:
 
     def produce(self, topic: str, index: int, number: int) -> None:
         builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 20)
-        for _ in range(number):
-            builder.append(timestamp=int((EPOCH_S + self.world.now) * 1000), key=None, value=b"v")
+        for offset in range(self.topics[topic][index].end, self.topics[topic][index].end + number):
+            key = None if self.key_of is None else self.key_of(offset)
+            builder.append(timestamp=int((EPOCH_S + self.world.now) * 1000), key=key, value=b"v")
         builder.close()
         self.topics[topic][index].append(bytes(builder.buffer()))
         self.watcher.written((topic, index), self.topics[topic][index].end)
@@ -393,12 +398,15 @@ class SimulatedCluster:
 
     def _on_FindCoordinator(self, _link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
         if new.version < 4:
-            broker = self._group(request.key).broker
+            broker = self._coordinator_of(request.key_type, request.key)
             reply(new(error_code=0, node_id=broker.node, host=broker.address[0], port=broker.address[1]))
             return
-        found = [(key, self._group(key).broker) for key in request.coordinator_keys]
+        found = [(key, self._coordinator_of(request.key_type, key)) for key in request.coordinator_keys]
         answers = [new.Coordinator(key, each.node, *each.address, 0, None) for key, each in found]
         reply(new(coordinators=answers))
+
+    def _coordinator_of(self, _kind: int, key: str) -> Broker:
+        return self._group(key).broker
 
     def coordinator(self, group: str) -> Broker:
         return self._group(group).broker
@@ -518,9 +526,11 @@ class SimulatedCluster:
                     break
                 parts = []
                 for index in topic.partition_indexes:
-                    offset, epoch, metadata = group.offsets.get((topic.name, index), Committed(-1, -1, ""))
+                    key = (topic.name, index)
+                    code = self._offset_error(group.name, key, stable=request.require_stable)
+                    offset, epoch, metadata = _NOTHING if code else group.offsets.get(key, _NOTHING)
                     found = {"committed_offset": offset, "committed_leader_epoch": epoch, "metadata": metadata}
-                    parts.append(new_part(partition_index=index, error_code=0, **found))
+                    parts.append(new_part(partition_index=index, error_code=code, **found))
                 topics.append(new_topic(name=topic.name, partitions=parts))
             answers.append((asked.group_id, topics, 0 if group is not None else NOT_COORDINATOR))
         if several:
@@ -528,6 +538,18 @@ class SimulatedCluster:
         else:
             ((_, topics, error),) = answers
             reply(new(topics=topics, error_code=error))
+
+    # What transactions change; without them, as here, all that is in a log is stable.
+
+    def _offset_error(self, _group: str, _partition: tuple[str, int], *, stable: bool) -> int:  # noqa: ARG002
+        return 0
+
+    def _latest(self, partition: Partition, _isolation_level: int) -> int:
+        return partition.end
+
+    def _read(self, partition: Partition, asked: Any, _isolation_level: int, _new: _Answers) -> tuple[bytes, int, Any]:
+        """Return records, the last stable offset, and transactions among these records that were aborted."""
+        return partition.read(asked.fetch_offset, asked.partition_max_bytes), partition.end, None
 
     def _partition(self, topic: str, index: int) -> Partition | None:
         partitions = self.topics.get(topic, [])
@@ -539,7 +561,8 @@ class SimulatedCluster:
             error = self._leader_error(partition, link.broker, asked.current_leader_epoch)
             offset, epoch = -1, -1
             if partition is not None and not error:
-                offset, epoch = partition.end if asked.timestamp == -1 else 0, partition.epoch
+                latest = self._latest(partition, request.isolation_level)
+                offset, epoch = latest if asked.timestamp == -1 else 0, partition.epoch
             found = {"timestamp": -1, "offset": offset, "leader_epoch": epoch}
             return new.ListOffsetsPartitionResponse(asked.partition_index, error, **found)
 
@@ -571,18 +594,18 @@ class SimulatedCluster:
         def answer(topic: str, asked: Any) -> Any:
             partition = self._partition(topic, asked.partition)
             error = self._leader_error(partition, link.broker, asked.current_leader_epoch, follower=True)
-            preferred, records, end = -1, b"", -1
+            preferred, records, end, stable, aborted = -1, b"", -1, -1, None
             if partition is not None and not error:
-                end = partition.end
+                end = stable = partition.end
                 preferred = self._preferred(partition, link.broker, request.rack_id)
                 if preferred >= 0:
                     self.watcher.sent_away(link.client.name, (topic, asked.partition))
                 if not 0 <= asked.fetch_offset <= end:
                     error = OFFSET_OUT_OF_RANGE
                 elif preferred < 0:
-                    records = partition.read(asked.fetch_offset, asked.partition_max_bytes)
+                    records, stable, aborted = self._read(partition, asked, request.isolation_level, new)
             start = 0 if end >= 0 else -1
-            return new.PartitionData(asked.partition, error, end, end, start, None, preferred, records)
+            return new.PartitionData(asked.partition, error, end, stable, start, aborted, preferred, records)
 
         def finish(*, at_once: bool = False) -> None:
             nonlocal done

@@ -425,6 +425,14 @@ class Group:
         self._beat(self.members[member_id])
         return 0
 
+    def transaction_error(self, member_id: str, instance_id: str | None, generation: int) -> int:
+        """Return the error of offsets in a transaction, which a group takes while it rebalances, too."""
+        if generation < 0 and not member_id and instance_id is None:
+            return 0
+        if generation < 0 and self.state == EMPTY:
+            return 0
+        return self._stranger(member_id, instance_id) or (0 if generation == self.generation else ILLEGAL_GENERATION)
+
     def commit(self, partition: tuple[str, int], offset: Committed, member_id: str) -> None:
         self.watcher.committed(self, partition, self.offsets.get(partition), offset, member_id)
         self.offsets[partition] = offset

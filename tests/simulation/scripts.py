@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,9 +17,10 @@ from typing import Any
 from tests.simulation import aiokafka_clients, kafka_python
 from tests.simulation.aiokafka_member import AiokafkaMember
 from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.group import Group
 from tests.simulation.kafka_python_member import KafkaPythonMember
 from tests.simulation.member import GROUP, Library, Member, MemberOptions, Strategy
-from tests.simulation.stand_ins import installed
+from tests.simulation.stand_ins import Replacement, installed
 from tests.simulation.watchers import Watchers
 from tests.simulation.world import Violation, World
 
@@ -29,7 +30,7 @@ Happening = tuple[Any, ...]
 SETTLE_S = 35.0
 """Seconds without a fault after which a group has to be settled: a rebalance timeout, a session, and metadata."""
 
-_LAST_RECORDS_S = 27.0
+LAST_RECORDS_S = 27.0
 
 _AROUND_A_JOIN, _LEAVES = 0.4, 0.75
 """How often a script begins with what loses most easily what was read, and how often each other member leaves then."""
@@ -41,7 +42,7 @@ _STRATEGIES: Mapping[Library, tuple[Strategy, ...]] = {
     "both": ("cooperative", "sticky"),
 }
 
-_RACKS = ("a", "b", "c")
+RACKS = ("a", "b", "c")
 _APIS = (
     *("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "OffsetFetch", "Fetch", "Metadata", "FindCoordinator"),
     "LeaveGroup",
@@ -115,7 +116,7 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
     for _ in range(rng.randint(0 if happenings else 4, 24 - len(happenings))):
         # Many things happen close together, so that what one has started is not over when the next one comes.
         now = round(now + (rng.expovariate(4.0) if rng.random() < 0.6 else rng.uniform(0.5, 6.0)), 3)
-        happenings.append((now, *_happening(rng, weights, members, partitions)))
+        happenings.append((now, *happening(rng, weights, members, partitions)))
     return Script(tuple(happenings), options, members, partitions, seed)
 
 
@@ -159,7 +160,7 @@ _WEIGHTS = {
 }
 
 
-def _happening(rng: random.Random, weights: Mapping[str, int], members: int, partitions: Sequence[int]) -> Happening:
+def happening(rng: random.Random, weights: Mapping[str, int], members: int, partitions: Sequence[int]) -> Happening:
     member, broker = rng.randrange(members), rng.randint(1, 3)
     topic = rng.randrange(len(partitions))
     index = rng.randrange(partitions[topic])
@@ -177,7 +178,7 @@ def _happening(rng: random.Random, weights: Mapping[str, int], members: int, par
         "reassign": (topic, index, tuple(rng.sample((1, 2, 3), 2))),
         "produce": (topic, index, rng.randint(1, 40)),
         "add_partitions": (topic,),
-        "rack": (member, rng.choice(_RACKS)),
+        "rack": (member, rng.choice(RACKS)),
     }
     return (name, *arguments.get(name, (member,)))
 
@@ -205,22 +206,29 @@ def _around_a_join(rng: random.Random, members: int, partitions: Sequence[int]) 
 class Run:
     """One run of a script."""
 
+    settle_s, last_records_s = SETTLE_S, LAST_RECORDS_S
+
     def __init__(self, script: Script, *, log: bool = False) -> None:
         self.script = script
         self.world = World(script.seed, noise=script.noise)
         if log:
             self.world.log = []
         once = script.options.commit != "async" and not any(each[1] in FAULTS for each in script.happenings)
-        self.watchers = Watchers(self.world, once=once, within_s=script.within_s)
+        self.watchers = self._new_watchers(once=once)
         self.topics = {f"topic-{i}": number for i, number in enumerate(script.partitions)}
-        self.cluster = SimulatedCluster(self.world, _RACKS, self.watchers, self.topics)
+        self.cluster = self._new_cluster()
         self.current: dict[int, Member] = {}
         self._started = 0
-        self._racks = {i: _RACKS[i % 3] for i in range(script.members)}
+        self._racks = {i: RACKS[i % 3] for i in range(script.members)}
+
+    def _new_watchers(self, *, once: bool) -> Watchers:
+        return Watchers(self.world, once=once, within_s=self.script.within_s)
+
+    def _new_cluster(self) -> SimulatedCluster:
+        return SimulatedCluster(self.world, RACKS, self.watchers, self.topics)
 
     def go(self) -> Result:
-        replaced = (*kafka_python.replacements(self.world), *aiokafka_clients.replacements(self.world))
-        with installed(self.world, replaced):
+        with installed(self.world, self._replacements()):
             try:
                 self._play()
             finally:
@@ -230,6 +238,10 @@ class Run:
         violation = self.world.problems[0] if self.world.problems else None
         log = tuple(self.world.log or ())
         return Result(violation, self.world.events, self.world.pairs, self.world.trace(), log)
+
+    def _replacements(self) -> Iterable[Replacement]:
+        yield from kafka_python.replacements(self.world)
+        yield from aiokafka_clients.replacements(self.world)
 
     def _play(self) -> None:
         for i in range(self.script.members):
@@ -242,7 +254,7 @@ class Run:
             self.world.at(at, name, partial(self._do, name, *arguments))
             end = max(end, at)
         self.world.at(end + 0.001, "heal", self._heal)
-        calm = end + SETTLE_S
+        calm = end + self.settle_s
         self.world.run(calm)
         if not self.world.problems:
             group = self.cluster.groups.get(GROUP)
@@ -254,7 +266,10 @@ class Run:
             if not self.world.problems:
                 self.watchers.settled(self.cluster, group)
             if not self.world.problems and group is not None:
-                self.watchers.planned(self.cluster, group)
+                self._planned(group)
+
+    def _planned(self, group: Group) -> None:
+        self.watchers.planned(self.cluster, group)
 
     def _heal(self) -> None:
         self.cluster.forget_delays()
@@ -264,13 +279,13 @@ class Run:
         for broker in self.cluster.brokers:
             self.cluster.start_broker(broker)
         # An application that commits later than it reads repeats a commit that has failed with its next records.
-        self.world.later(_LAST_RECORDS_S, "last records", self._last_records)
+        self.world.later(self.last_records_s, "last records", self._last_records)
         if all(member.dead or member.ended or member.stopping for member in self.current.values()):
             self._do("start", 0)
 
     def _last_records(self) -> None:
-        for topic, partitions in self.cluster.topics.items():
-            for partition in partitions:
+        for topic in self.topics:
+            for partition in self.cluster.topics[topic]:
                 self.cluster.produce(topic, partition.index, 1)
 
     def _do(self, name: str, *arguments: Any) -> None:
@@ -288,23 +303,19 @@ class Run:
     def _twin(self, number: int) -> None:
         """Start a member beside one that may have its name."""
         self._started += 1
+        rack = self._racks.get(number, RACKS[number % 3])
+        member = self._new_member(number, f"m{number}#{self._started}", rack)
+        self.current[number] = member
+        self.watchers.members.append(member)
+        member.start()
+
+    def _new_member(self, number: int, name: str, rack: str | None) -> Any:
         options = self.script.options
         if number in self.script.stubborn:
             options = replace(options, client="patched", without=("claim_current_assignment",))
         with_aiokafka = options.library == "aiokafka" or (options.library == "both" and number % 2 == 1)
         kind: type[Member] = AiokafkaMember if with_aiokafka else KafkaPythonMember
-        member = kind(
-            self.world,
-            f"m{number}#{self._started}",
-            self.cluster,
-            self.watchers,
-            options,
-            self._racks.get(number, _RACKS[number % 3]),
-            tuple(self.topics),
-        )
-        self.current[number] = member
-        self.watchers.members.append(member)
-        member.start()
+        return kind(self.world, name, self.cluster, self.watchers, options, rack, tuple(self.topics))
 
     def _kill(self, number: int) -> None:
         member = self._living(number)
@@ -408,7 +419,7 @@ def run(script: Script, *, log: bool = False) -> Result:
     return Run(script, log=log).go()
 
 
-def shrink(script: Script, rule: str, attempts: int = 400) -> Script:
+def shrink(script: Script, rule: str, attempts: int = 400, play: Callable[[Script], Result] = run) -> Script:
     """Cut a failing script down to the fewest events that violate the same rule."""
     left = attempts
 
@@ -417,7 +428,7 @@ def shrink(script: Script, rule: str, attempts: int = 400) -> Script:
         if left <= 0:
             return False
         left -= 1
-        violation = run(candidate).violation
+        violation = play(candidate).violation
         return violation is not None and violation.rule == rule
 
     for simpler in (replace(script, noise=False), replace(script, options=replace(script.options, max_records=500))):
@@ -445,6 +456,6 @@ def shrink(script: Script, rule: str, attempts: int = 400) -> Script:
 
 
 _OF_MEMBER = frozenset(
-    {"kill", "stop", "start", "twin", "remove", "pause", "work", "overwork", "drop", "delay", "refresh", "rack"}
+    {"kill", "stop", "start", "twin", "remove", "pause", "work", "overwork", "drop", "delay", "refresh", "rack", "lose"}
     | {"call", "interrupt", "malform"}
 )

@@ -55,6 +55,9 @@ class _Clock:
     def time(self) -> float:
         return EPOCH_S + self._world.now
 
+    def clock_gettime(self, clock: int) -> float:  # noqa: ARG002 - none of them stops
+        return self._world.now
+
     def sleep(self, seconds: float) -> None:
         process = self._world.current
         assert isinstance(process, ThreadedProcess)

@@ -75,6 +75,9 @@ class Watchers:
                 "what is committed was processed",
                 f"{member_id} commits {now.offset} of {partition}, of which {self.processed_up_to(partition)} are done",
             )
+        self._commits_are_owners(group, partition, member_id)
+
+    def _commits_are_owners(self, group: Group, partition: Partition, member_id: str) -> None:
         # One of aiokafka that has joined and not synced yet commits what it had, too, if its application stops then.
         former = any(each.has_known_defects and each.member_id() == member_id for each in self.members)
         if group.state == STABLE and not former:

@@ -248,10 +248,10 @@ class ThreadedProcess(ClientProcess):
         if self.dead:
             raise KilledError
 
-    def wait(self, future: Any) -> None:
-        """Wait on the application's thread until a future is done.
+    def _give_turns(self) -> None:
+        """Give the loop its next turn, with which much is done.
 
-        Much is done with the next turn of the loop. Then mostly no thread is switched to, which takes far longer.
+        Then mostly no thread is switched to, which takes far longer.
         """
         if self._quick_at != self.world.now:
             self._quick_at, self._quick = self.world.now, 0
@@ -261,6 +261,10 @@ class ThreadedProcess(ClientProcess):
             self.in_application = False
             self._take_turn()
             self.in_application = True
+
+    def wait(self, future: Any) -> None:
+        """Wait on the application's thread until a future is done."""
+        self._give_turns()
         while not future.is_done:
             self._waiting = token = object()
 
