@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import Any, Protocol
 
 import pytest
+from kafka import KafkaConsumer, TopicPartition
 from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer import (
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
+    ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
     SyncGroupRequest,
 )
+from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
 
 from rackassign.clients.kafka_python.patches.patch import create_response_classes
 from rackassign.testing import Cluster
@@ -26,6 +41,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.kafka_python import SimulatedSocket
+from tests.simulation.transactions import TransactionalCluster
 from tests.simulation.world import ClientProcess, World
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -86,9 +102,8 @@ class _Unwatched:
 class SimulatedWire:
     """A connection to a simulated broker."""
 
-    def __init__(self, cluster: SimulatedCluster, group: str, name: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, address: tuple[str, int], name: str) -> None:
         self._world = cluster.world
-        address = cluster.coordinator(group).address
         link = cluster.connect(_Client(cluster.world, name), address)
         assert link is not None
         self._socket = link.socket = SimulatedSocket(link, address)
@@ -295,7 +310,9 @@ def test_a_simulated_group_answers_as_a_real_one(
     topic, group = make_topic(2), unique_name()
     world = World(noise=False)
     simulated_cluster = SimulatedCluster(world, ["a"], _Unwatched(), {topic: 2})
-    simulated = Dialogue(group, topic, lambda: SimulatedWire(simulated_cluster, group, "client"))
+    simulated = Dialogue(
+        group, topic, lambda: SimulatedWire(simulated_cluster, simulated_cluster.coordinator(group).address, "client")
+    )
     wires: list[BrokerWire] = []
 
     def connect() -> BrokerWire:
@@ -315,20 +332,285 @@ def test_a_simulated_group_answers_as_a_real_one(
         assert ours == theirs
 
 
-def _coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
+class Transactions:
+    """Requests of producers with one transactional ID, and answers to them; IDs of producers are their first one's."""
+
+    def __init__(self, name: str, topic: str, wires: Mapping[str, Wire]) -> None:
+        self._name, self._topic, self._wires = name, topic, wires
+        self._first_id: int | None = None
+        self.answers: list[tuple[str, Any]] = []
+
+    def ask(self, where: str, request: Any) -> Any:
+        """Ask a broker; again while a transaction that has ended gets its markers."""
+        for _ in range(200):
+            self._wires[where].send(request)
+            response = self._wires[where].receive()
+            plain = self._plain(response.to_dict(json=False))
+            if not _PASSES.intersection(_codes(plain)):
+                self.answers.append((type(request).__name__, plain))
+                return response
+            time.sleep(_LOOK_S)
+        raise AssertionError("the transaction does not end")
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            plain = {key: self._plain(each) for key, each in value.items() if key not in _OF_BROKERS}
+            if plain.get("producer_id", -1) >= 0:
+                self._first_id = plain["producer_id"] if self._first_id is None else self._first_id
+                plain["producer_id"] -= self._first_id
+            return plain
+        if isinstance(value, list):
+            return [self._plain(each) for each in value]
+        return list(_values(bytes(value))) if isinstance(value, (bytes, memoryview)) else value
+
+    def begin(self, producer_id: int = -1, epoch: int = -1) -> Any:
+        return InitProducerIdRequest(
+            version=4,
+            transactional_id=self._name,
+            transaction_timeout_ms=60_000,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+
+    def add(self, producer_id: int, epoch: int, *partitions: int) -> Any:
+        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        return AddPartitionsToTxnRequest(
+            version=3,
+            v3_and_below_transactional_id=self._name,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[topic(version=3, name=self._topic, partitions=list(partitions))],
+        )
+
+    def add_offsets(self, producer_id: int, epoch: int) -> Any:
+        identity = {"producer_id": producer_id, "producer_epoch": epoch}
+        return AddOffsetsToTxnRequest(version=3, transactional_id=self._name, group_id=self._name, **identity)
+
+    def end(self, producer_id: int, epoch: int, *, commit: bool) -> Any:
+        identity = {"producer_id": producer_id, "producer_epoch": epoch}
+        return EndTxnRequest(version=3, transactional_id=self._name, committed=commit, **identity)
+
+    def offsets(self, producer_id: int, epoch: int, offset: int, member: str = "", generation: int = -1) -> Any:
+        topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        partition = topic.TxnOffsetCommitRequestPartition(
+            version=3, partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="m"
+        )
+        return TxnOffsetCommitRequest(
+            version=3,
+            transactional_id=self._name,
+            group_id=self._name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=None,
+            topics=[topic(version=3, name=self._topic, partitions=[partition])],
+        )
+
+    def committed(self, *, stable: bool) -> Any:
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        topic = group.OffsetFetchRequestTopics(version=8, name=self._topic, partition_indexes=[0])
+        asked = [group(version=8, group_id=self._name, topics=[topic])]
+        return OffsetFetchRequest(version=8, groups=asked, require_stable=stable)
+
+    def write(self, producer_id: int, epoch: int, sequence: int, *values: bytes) -> Any:
+        builder = DefaultRecordBatchBuilder(
+            magic=2,
+            compression_type=0,
+            is_transactional=True,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            batch_size=1 << 16,
+        )
+        for offset, value in enumerate(values):
+            builder.append(offset, int(time.time() * 1000), None, value, [])
+        topic = ProduceRequest.TopicProduceData
+        partition = topic.PartitionProduceData(version=9, index=0, records=bytes(builder.build()))
+        return ProduceRequest(
+            version=9,
+            transactional_id=self._name,
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[topic(version=9, name=self._topic, partition_data=[partition])],
+        )
+
+    def end_offset(self, isolation_level: int) -> Any:
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        partition = topic.ListOffsetsPartition(version=6, partition_index=0, current_leader_epoch=-1, timestamp=-1)
+        asked = [topic(version=6, name=self._topic, partitions=[partition])]
+        return ListOffsetsRequest(version=6, replica_id=-1, isolation_level=isolation_level, topics=asked)
+
+    def read(self, offset: int, isolation_level: int) -> Any:
+        topic = FetchRequest.FetchTopic
+        partition = topic.FetchPartition(
+            version=11,
+            partition=0,
+            current_leader_epoch=-1,
+            fetch_offset=offset,
+            log_start_offset=-1,
+            partition_max_bytes=1 << 20,
+        )
+        return FetchRequest(
+            version=11,
+            replica_id=-1,
+            max_wait_ms=50,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=isolation_level,
+            session_id=0,
+            session_epoch=-1,
+            topics=[topic(version=11, topic=self._topic, partitions=[partition])],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+
+    def look(self) -> None:
+        """Read the log as a reader of everything and as one of committed records."""
+        for isolation_level in (0, 1):
+            self.ask("leader", self.end_offset(isolation_level))
+            self.ask("leader", self.read(0, isolation_level))
+
+
+_LOOK_S = 0.02
+
+_PASSES = frozenset({14, 51})
+"""`COORDINATOR_LOAD_IN_PROGRESS`, and `CONCURRENT_TRANSACTIONS`."""
+
+_OF_BROKERS = frozenset({"throttle_time_ms", "leader_epoch", "session_id", "log_append_time_ms"})
+"""Fields that say nothing of transactions."""
+
+
+def _codes(value: Any) -> set[int]:
+    if isinstance(value, dict):
+        found = {each for key, each in value.items() if key.endswith("error_code") and isinstance(each, int)}
+        return found.union(*map(_codes, value.values()))
+    return set().union(*map(_codes, value)) if isinstance(value, list) else set()
+
+
+def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the offsets and values of records, also of those in a marker."""
+    records = MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        yield from ((record.offset, bytes(record.value)) for record in batch)
+
+
+def play_transactions(talk: Transactions) -> None:
+    """Commit a transaction, have a second one aborted by another producer, and abort a third one."""
+    i = talk.ask("coordinator", talk.begin()).producer_id
+    talk.ask("coordinator", talk.add(i + 1000, 0, 0))
+    talk.ask("coordinator", talk.add(i, 1, 0))
+    talk.ask("coordinator", talk.end(i, 0, commit=True))
+    talk.ask("leader", talk.write(i, 0, 0, b"in no transaction"))
+    talk.ask("coordinator", talk.add(i, 0, 0))
+    talk.ask("coordinator", talk.add(i, 0, 0))
+    talk.ask("leader", talk.write(i, 0, 0, b"a", b"b"))
+    talk.ask("leader", talk.write(i, 0, 0, b"a", b"b"))
+    talk.ask("leader", talk.write(i, 0, 5, b"out of order"))
+    talk.ask("leader", talk.write(i, 0, 2, b"c"))
+    talk.look()
+    talk.ask("group", talk.offsets(i, 0, 5))
+    talk.ask("coordinator", talk.add_offsets(i, 0))
+    talk.ask("group", talk.offsets(i, 0, 5))
+    talk.ask("group", talk.offsets(i, 0, 6, "unknown", 1))
+    talk.ask("group", talk.offsets(i, 1, 6))
+    for stable in (False, True):
+        talk.ask("group", talk.committed(stable=stable))
+    talk.ask("coordinator", talk.end(i, 0, commit=True))
+    talk.ask("coordinator", talk.end(i, 0, commit=True))
+    talk.ask("coordinator", talk.end(i, 0, commit=False))
+    # A producer that begins again is answered once all markers are written.
+    talk.ask("coordinator", talk.begin())
+    talk.ask("group", talk.committed(stable=True))
+    talk.look()
+    # The next one is open when another producer begins.
+    talk.ask("coordinator", talk.add(i, 1, 0))
+    talk.ask("leader", talk.write(i, 1, 1, b"out of order"))
+    talk.ask("leader", talk.write(i, 1, 0, b"d"))
+    talk.ask("coordinator", talk.add_offsets(i, 1))
+    talk.ask("group", talk.offsets(i, 1, 7))
+    talk.ask("coordinator", talk.begin())
+    talk.ask("leader", talk.write(i, 1, 1, b"of the former producer"))
+    talk.ask("coordinator", talk.add(i, 1, 0))
+    talk.ask("coordinator", talk.add_offsets(i, 1))
+    talk.ask("coordinator", talk.end(i, 1, commit=True))
+    talk.ask("group", talk.offsets(i, 1, 8))
+    talk.ask("group", talk.committed(stable=True))
+    talk.look()
+    # An epoch that is asked to be raised, and an abort.
+    talk.ask("coordinator", talk.begin(i, 1))
+    talk.ask("coordinator", talk.begin(i, 3))
+    talk.ask("coordinator", talk.add(i, 4, 0))
+    talk.ask("leader", talk.write(i, 4, 0, b"e", b"f"))
+    talk.ask("coordinator", talk.end(i, 4, commit=False))
+    talk.ask("coordinator", talk.end(i, 4, commit=False))
+    talk.ask("coordinator", talk.end(i, 4, commit=True))
+    talk.ask("coordinator", talk.begin())
+    talk.look()
+
+
+def test_simulated_transactions_are_answered_as_real_ones(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
+) -> None:
+    create_response_classes()
+    topic, name = make_topic(1), unique_name()
+    world = World(noise=False)
+    cluster = TransactionalCluster(world, ["a"], _Unwatched(), {topic: 1})
+    (broker,) = cluster.brokers.values()
+    simulated = Transactions(
+        name, topic, {each: SimulatedWire(cluster, broker.address, each) for each in ("coordinator", "leader", "group")}
+    )
+    with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap)) as consumer:
+        addresses = {
+            "coordinator": _coordinator(rack_cluster, name, 1),
+            "group": _coordinator(rack_cluster, name),
+            "leader": _leader(consumer, topic),
+        }
+    wires = {each: BrokerWire(address) for each, address in addresses.items()}
+    real = Transactions(name, topic, wires)
+
+    play_transactions(simulated)
+    try:
+        play_transactions(real)
+    finally:
+        for wire in wires.values():
+            wire.close()
+
+    for number, (ours, theirs) in enumerate(zip(simulated.answers, real.answers, strict=True)):
+        assert (number, *ours) == (number, *theirs)
+
+
+def _leader(consumer: KafkaConsumer, topic: str) -> tuple[str, int]:
+    found: list[tuple[str, int]] = []
+
+    def known() -> bool:
+        consumer.partitions_for_topic(topic)
+        brokers = {each.node_id: each for each in consumer._cluster.brokers()}
+        leader = consumer._cluster.leader_for_partition(TopicPartition(topic, 0))
+        if leader in brokers:
+            found[:] = [(brokers[leader].host, brokers[leader].port)]
+        return bool(found)
+
+    wait_until(known, "a leader")
+    return found[0]
+
+
+def _coordinator(cluster: Cluster, group: str, kind: int = 0) -> tuple[str, int]:
     host, port = cluster.bootstrap.split(",")[0].rsplit(":", 1)
     found: list[tuple[str, int]] = []
 
     def ready() -> bool:
         asked = BrokerWire((host, int(port)))
         try:
-            asked.send(FindCoordinatorRequest(version=4, key_type=0, coordinator_keys=[group]))
+            asked.send(FindCoordinatorRequest(version=4, key_type=kind, coordinator_keys=[group]))
             (coordinator,) = asked.receive().coordinators
         finally:
             asked.close()
         if coordinator.error_code:
             return False
         found[:] = [(coordinator.host, coordinator.port)]
+        if kind:
+            return True
         wire = BrokerWire(found[0])
         try:
             # It may still load its groups.

@@ -392,11 +392,18 @@ class TransactionalCluster(SimulatedCluster):
     def _on_Produce(self, link: Any, request: Any, new: Any, reply: Reply) -> None:  # noqa: N802
         def answer(topic: str, asked: Any) -> Any:
             partition = self._partition(topic, asked.index)
-            error, base = self._leader_error(partition, link.broker, -1), -1
+            error, base, start = self._leader_error(partition, link.broker, -1), -1, -1
             if partition is not None and not error:
-                error, base = self._appended(partition, request.transactional_id, bytes(asked.records))
-            # Named: an answer with an error has no further fields.
-            return new.PartitionProduceResponse(asked.index, error, base, -1, 0 if not error else -1)
+                error, base, start = self._appended(partition, request.transactional_id, bytes(asked.records))
+            why = "Partition was not added to the transaction" if error == INVALID_TXN_STATE else None
+            return new.PartitionProduceResponse(
+                index=asked.index,
+                error_code=error,
+                base_offset=base,
+                log_append_time_ms=-1,
+                log_start_offset=start,
+                error_message=why,
+            )
 
         topics = [
             new.TopicProduceResponse(name=t.name, partition_responses=[answer(t.name, p) for p in t.partition_data])
@@ -404,22 +411,23 @@ class TransactionalCluster(SimulatedCluster):
         ]
         reply(new(responses=topics))
 
-    def _appended(self, partition: Partition, transactional_id: str | None, data: bytes) -> tuple[int, int]:
+    def _appended(self, partition: Partition, transactional_id: str | None, data: bytes) -> tuple[int, int, int]:
+        """Return the error, the offset of the batch, and where the log begins, which an error of its own names, too."""
         header, log = Header.of(data), self.log(partition)
         if header.producer_id < 0:
-            return 0, partition.append(data)
+            return 0, partition.append(data), 0
         if header.attributes & _TRANSACTIONAL and transactional_id is not None:
             known = log.producers.get(header.producer_id)
             if known is None or known.open_at is None:
                 error = self._verified(transactional_id, header, (partition.topic, partition.index))
                 if error:
-                    return error, -1
+                    return error, -1, -1
         error, there = log.check(header)
         if error or there is not None:
-            return error, -1 if there is None else there
+            return error, -1 if there is None else there, 0
         base = partition.append(data)
         log.appended(header, base)
-        return 0, base
+        return 0, base, 0
 
     def _verified(self, name: str, header: Header, key: Key) -> int:
         """Ask the coordinator whether a partition is in a transaction."""
