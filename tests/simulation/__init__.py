@@ -5,4 +5,7 @@ random choices; `kafka_python.py` and `aiokafka_clients.py` all that touches pri
 `cluster.py` the brokers, `group.py` the coordinator of classic groups; `member.py` what members have in common, and
 `kafka_python_member.py` and `aiokafka_member.py` their applications; `watchers.py` what must hold; `scripts.py` scripts
 from seeds, and how a failing one is cut down.
+
+Members with state need more: `transactions.py` has what brokers do, `threads.py` processes with several threads and
+clients; `stateful_member.py` is such a member, and `stateful_scripts.py` has its watchers and scripts.
 """

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from itertools import count
 
-from tests.simulation.scripts import from_seed, run, shrink
+from tests.simulation import scripts, stateful_scripts
 
 _RAREST = 12
 
@@ -19,7 +19,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0:", help="FIRST:LAST, or FIRST: for as many as there is time for")
     parser.add_argument("--minutes", type=float, default=5.0, help="time limit, by the clock (default: 5)")
+    parser.add_argument("--state", action="store_true", help="members with state")
     options = parser.parse_args()
+    made = stateful_scripts if options.state else scripts
     first, _, last = options.seeds.partition(":")
     begun, used = time.monotonic(), time.process_time()
     events, failed, runs = 0, 0, 0
@@ -27,14 +29,17 @@ def main() -> int:
     for seed in range(int(first), int(last)) if last else count(int(first or 0)):
         if time.monotonic() - begun > options.minutes * 60:
             break
-        script = from_seed(seed)
-        result = run(script)
+        script = made.from_seed(seed)
+        result = made.run(script)
         runs += 1
         events += result.events
         pairs += result.pairs
         if result.violation is not None:
             failed += 1
-            print(f"seed {seed}: {result.violation}\n{shrink(script, result.violation.rule)}", flush=True)
+            print(
+                f"seed {seed}: {result.violation}\n{scripts.shrink(script, result.violation.rule, play=made.run)}",
+                flush=True,
+            )
     seconds = time.process_time() - used
     print(f"{runs} seeds from {first or 0}, {failed} failed; {events:,} events, {events / seconds * 60:,.0f} a minute")
     kinds = {kind for pair in pairs for kind in pair}

@@ -544,12 +544,19 @@ class SimulatedCluster:
     def _offset_error(self, _group: str, _partition: tuple[str, int], *, stable: bool) -> int:  # noqa: ARG002
         return 0
 
-    def _latest(self, partition: Partition, _isolation_level: int) -> int:
-        return partition.end
+    def _listed(self, partition: Partition | None, broker: Broker, epoch: int, _isolation: int) -> tuple[int, int, int]:
+        """Return the error of a broker that is asked for an end, the end, and the epoch."""
+        error = self._leader_error(partition, broker, epoch)
+        return (error, -1, -1) if error or partition is None else (0, partition.end, partition.epoch)
 
-    def _read(self, partition: Partition, asked: Any, _isolation_level: int, _new: _Answers) -> tuple[bytes, int, Any]:
-        """Return records, the last stable offset, and transactions among these records that were aborted."""
-        return partition.read(asked.fetch_offset, asked.partition_max_bytes), partition.end, None
+    def _fetched(self, partition: Partition | None, broker: Broker, epoch: int) -> tuple[int, int, int]:
+        """Return the error of a broker that is read from, the end, and the last stable offset."""
+        error = self._leader_error(partition, broker, epoch, follower=True)
+        return (error, -1, -1) if error or partition is None else (0, partition.end, partition.end)
+
+    def _read(self, partition: Partition, asked: Any, up_to: int, _aborted: Callable[..., Any] | None) -> Any:
+        """Return records, and transactions among these records that were aborted, for a reader of committed ones."""
+        return partition.read(asked.fetch_offset, asked.partition_max_bytes, up_to), None
 
     def _partition(self, topic: str, index: int) -> Partition | None:
         partitions = self.topics.get(topic, [])
@@ -558,11 +565,9 @@ class SimulatedCluster:
     def _on_ListOffsets(self, link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
         def answer(topic: str, asked: Any) -> Any:
             partition = self._partition(topic, asked.partition_index)
-            error = self._leader_error(partition, link.broker, asked.current_leader_epoch)
-            offset, epoch = -1, -1
-            if partition is not None and not error:
-                latest = self._latest(partition, request.isolation_level)
-                offset, epoch = latest if asked.timestamp == -1 else 0, partition.epoch
+            isolation = request.isolation_level
+            error, end, epoch = self._listed(partition, link.broker, asked.current_leader_epoch, isolation)
+            offset = end if asked.timestamp == -1 or error else 0
             found = {"timestamp": -1, "offset": offset, "leader_epoch": epoch}
             return new.ListOffsetsPartitionResponse(asked.partition_index, error, **found)
 
@@ -593,17 +598,18 @@ class SimulatedCluster:
 
         def answer(topic: str, asked: Any) -> Any:
             partition = self._partition(topic, asked.partition)
-            error = self._leader_error(partition, link.broker, asked.current_leader_epoch, follower=True)
-            preferred, records, end, stable, aborted = -1, b"", -1, -1, None
+            error, end, stable = self._fetched(partition, link.broker, asked.current_leader_epoch)
+            preferred, records, aborted = -1, b"", None
             if partition is not None and not error:
-                end = stable = partition.end
                 preferred = self._preferred(partition, link.broker, request.rack_id)
                 if preferred >= 0:
                     self.watcher.sent_away(link.client.name, (topic, asked.partition))
                 if not 0 <= asked.fetch_offset <= end:
                     error = OFFSET_OUT_OF_RANGE
                 elif preferred < 0:
-                    records, stable, aborted = self._read(partition, asked, request.isolation_level, new)
+                    committed = request.isolation_level == 1
+                    kind = new.AbortedTransaction if committed else None
+                    records, aborted = self._read(partition, asked, stable if committed else end, kind)
             start = 0 if end >= 0 else -1
             return new.PartitionData(asked.partition, error, end, stable, start, aborted, preferred, records)
 

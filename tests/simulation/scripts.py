@@ -121,19 +121,8 @@ def from_seed(seed: int, options: MemberOptions | None = None) -> Script:
 
 
 FAULTS = frozenset(
-    {
-        "kill",
-        "twin",
-        "remove",
-        "pause",
-        "drop",
-        "delay",
-        "kill_broker",
-        "start_broker",
-        "move_coordinator",
-        "rack",
-        "overwork",
-    }
+    {"kill", "twin", "remove", "pause", "drop", "delay", "kill_broker", "start_broker", "move_coordinator", "rack"}
+    | {"overwork", "lose", "freeze", "move_transactions"}
 )
 """What may cost a member its membership or a commit. Without these, each record is processed once."""
 

@@ -180,6 +180,7 @@ class _Loop(SimulatedLoop):
 
     def __init__(self, process: MultiThreadedProcess, **configs: Any) -> None:
         self.started = False
+        self.client: Any = None
         super().__init__(process, **configs)
         self._selector = _Selector(process)
         process.loop = process.loops
@@ -291,9 +292,19 @@ def client_factory(process: MultiThreadedProcess) -> Callable[..., Any]:
     """Return what clients take as `kafka_client`."""
 
     def make(**configs: Any) -> Any:
-        return KafkaNetClient(net=_Loop(process, **configs), **configs)
+        loop = _Loop(process, **configs)
+        loop.client = KafkaNetClient(net=loop, **configs)
+        return loop.client
 
     return make
+
+
+def refresh_producers(process: MultiThreadedProcess) -> None:
+    """Let producers request metadata now, as their `metadata.max.age.ms` would at some time."""
+    process.world.current = process
+    for loop in process.loops:
+        if not loop.started and not loop.is_closed:
+            loop.client.cluster.request_update()
 
 
 class _Producer(KafkaProducer):  # type: ignore[misc] # kafka-python is untyped

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from kafka.protocol.producer import AddPartitionsToTxnResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
-from tests.simulation.cluster import Partition, Reply, SimulatedCluster
+from tests.simulation.cluster import FENCED_AFTER_S, Partition, Reply, SimulatedCluster
 from tests.simulation.group import NOT_COORDINATOR, Committed, Group
 from tests.simulation.world import EPOCH_S, Broker, World
 
@@ -42,6 +42,9 @@ LONGEST_TIMEOUT_MS = 900_000
 
 _TIMED_OUT_LOOK_S = 10.0
 """`transaction.abort.timed.out.transaction.cleanup.interval.ms`."""
+
+_LEARNS_S = 2.0
+"""Seconds until a broker that has stood still knows who leads."""
 
 _REPLAYED = 5
 """Batches of a producer that a log remembers."""
@@ -158,6 +161,17 @@ class Transaction:
     # Partitions and groups that have no marker yet.
     unmarked: list[Key | str] = field(default_factory=list)
 
+    def move(self, broker: Broker) -> None:
+        self.broker = broker
+
+
+class Stale(NamedTuple):
+    """What a broker that stands still knows of a partition that it leads."""
+
+    epoch: int
+    end: int
+    stable: int
+
 
 class TransactionalCluster(SimulatedCluster):
     """Brokers with transactions, and with what an admin client needs to create topics."""
@@ -170,6 +184,7 @@ class TransactionalCluster(SimulatedCluster):
         # Offsets of open transactions: by group and producer, with the member that has sent them.
         self.pending: dict[str, dict[int, dict[Key, tuple[Committed, str]]]] = {}
         self.configs: dict[str, dict[str, str]] = {}
+        self._stale: dict[tuple[int, str, int], Stale] = {}
         self._rng = world.rng("transactions")
         self._next_id = 0
         super().__init__(world, racks, watcher, topics, replication)
@@ -177,6 +192,46 @@ class TransactionalCluster(SimulatedCluster):
 
     def log(self, partition: Partition) -> Log:
         return self.logs.setdefault((partition.topic, partition.index), Log())
+
+    # What happens to brokers.
+
+    def freeze(self, node: int, seconds: float) -> None:
+        """Let a broker stand still; once it goes on, it does not know at once that it leads no more.
+
+        Until then it answers with the ends and the records of before. It refuses writes, which a real one does later.
+        """
+        broker = self.brokers[node]
+        if broker.dead or broker.paused_until > self.world.now:
+            return
+        for partition in (each for partitions in self.topics.values() for each in partitions if each.leader == node):
+            stale = Stale(partition.epoch, partition.end, self.log(partition).stable(partition.end))
+            self._stale[node, partition.topic, partition.index] = stale
+        broker.pause(seconds)
+        incarnation = broker.incarnation
+        self.world.later(FENCED_AFTER_S, "fence", lambda: self._fence_frozen(broker, incarnation))
+        self.world.later(seconds + _LEARNS_S, "returned", lambda: self._returned(broker, incarnation), broker)
+
+    def _fence_frozen(self, broker: Broker, incarnation: int) -> None:
+        others = [each for each in self.brokers.values() if each is not broker and not each.dead]
+        if broker.paused_until > self.world.now and broker.incarnation == incarnation and others:
+            broker.fenced = True
+            self._settle_leaders()
+            coordinated: list[Group | Transaction] = [*self.groups.values(), *self.transactions.values()]
+            for each in coordinated:
+                if each.broker is broker:
+                    each.move(others[0])
+
+    def _stale_of(self, partition: Partition | None, broker: Broker, epoch: int) -> Stale | None:
+        if partition is None or partition.leader == broker.node:
+            return None
+        stale = self._stale.get((broker.node, partition.topic, partition.index))
+        return stale if stale is not None and epoch <= stale.epoch else None
+
+    def _returned(self, broker: Broker, incarnation: int) -> None:
+        self._stale = {key: stale for key, stale in self._stale.items() if key[0] != broker.node}
+        if not broker.dead and broker.incarnation == incarnation:
+            broker.fenced = False
+            self._settle_leaders()
 
     # Coordinators.
 
@@ -194,13 +249,13 @@ class TransactionalCluster(SimulatedCluster):
         if broker.fenced:
             for each in self.transactions.values():
                 if each.broker is broker:
-                    each.broker = next(other for other in self.brokers.values() if not other.dead)
+                    each.move(next(other for other in self.brokers.values() if not other.dead))
 
     def move_transactions(self, node: int) -> None:
         """Let a broker coordinate all transactions."""
         if not self.brokers[node].dead:
             for each in self.transactions.values():
-                each.broker = self.brokers[node]
+                each.move(self.brokers[node])
 
     def _on_InitProducerId(self, link: Any, request: Any, new: Any, reply: Reply) -> None:  # noqa: N802
         def answer(error: int, producer_id: int = -1, epoch: int = -1) -> None:
@@ -441,17 +496,30 @@ class TransactionalCluster(SimulatedCluster):
             return _as_verified(error)
         return 0 if known.state == ONGOING and key in known.partitions else INVALID_TXN_STATE
 
-    def _latest(self, partition: Partition, isolation_level: int) -> int:
-        return self.log(partition).stable(partition.end) if isolation_level else partition.end
+    def _listed(self, partition: Partition | None, broker: Broker, epoch: int, isolation: int) -> tuple[int, int, int]:
+        stale = self._stale_of(partition, broker, epoch)
+        if stale is not None:
+            return 0, stale.stable if isolation else stale.end, stale.epoch
+        error, end, now = super()._listed(partition, broker, epoch, isolation)
+        if partition is not None and not error and isolation:
+            end = self.log(partition).stable(end)
+        return error, end, now
 
-    def _read(self, partition: Partition, asked: Any, isolation_level: int, new: Any) -> tuple[bytes, int, Any]:
-        log, limit = self.log(partition), asked.partition_max_bytes
-        stable = log.stable(partition.end)
-        if not isolation_level:
-            return partition.read(asked.fetch_offset, limit), stable, None
-        records = partition.read(asked.fetch_offset, limit, stable)
-        aborted = [each for each in log.aborted if each.marker >= asked.fetch_offset and each.first < stable]
-        return records, stable, [new.AbortedTransaction(each.producer_id, each.first) for each in aborted]
+    def _fetched(self, partition: Partition | None, broker: Broker, epoch: int) -> tuple[int, int, int]:
+        stale = self._stale_of(partition, broker, epoch)
+        if stale is not None:
+            return 0, stale.end, stale.stable
+        error, end, stable = super()._fetched(partition, broker, epoch)
+        return error, end, stable if partition is None or error else self.log(partition).stable(end)
+
+    def _read(self, partition: Partition, asked: Any, up_to: int, aborted: Callable[..., Any] | None) -> Any:
+        records, _ = super()._read(partition, asked, up_to, None)
+        if aborted is None:
+            return records, None
+        found = self.log(partition).aborted
+        return records, [
+            aborted(*each[:2]) for each in found if each.marker >= asked.fetch_offset and each.first < up_to
+        ]
 
     # Topics.
 
