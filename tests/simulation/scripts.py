@@ -445,6 +445,7 @@ def shrink(script: Script, rule: str, attempts: int = 400, play: Callable[[Scrip
 
 
 _OF_MEMBER = frozenset(
-    {"kill", "stop", "start", "twin", "remove", "pause", "work", "overwork", "drop", "delay", "refresh", "rack", "lose"}
+    {"kill", "stop", "start", "twin", "remove", "pause", "work", "overwork", "drop", "delay", "refresh", "rack"}
+    | {"lose", "refresh_producer"}
     | {"call", "interrupt", "malform"}
 )

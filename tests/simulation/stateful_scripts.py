@@ -86,7 +86,7 @@ def key_of(offset: int) -> bytes:
 
 
 def committed_values(cluster: TransactionalCluster, partition: Any) -> list[bytes]:
-    """Return the values that a reader of committed records gets: with the markers of a log, not those of a cluster."""
+    """Return the values that a reader of committed records gets from a partition, from its first record on."""
     values: list[bytes] = []
     stable = cluster.log(partition).stable(partition.end)
     for batch in partition.batches:
