@@ -218,8 +218,15 @@ class Assignor:
 
     def _request_description(self, membership: GroupMembership) -> None:
         """As a static member that has perhaps returned, request what its coordinator knows of the group."""
-        if self._returned:
+        if not self._returned:
+            return
+        try:
             membership.describe_group(partial(self._described, membership.generation()))
+        except Exception:  # noqa: BLE001 - raised from here, poll() would fail
+            self._warn_of_return()
+
+    def _warn_of_return(self) -> None:
+        self._member.once.warn("returned", "%s: what its group has cannot be read", self.name, exc_info=True)
 
     def _described(self, generation: int | None, members: Sequence[DescribedMember]) -> None:
         """Request a rebalance that the group needs since this member has returned; as its leader, know its assignment.
@@ -250,7 +257,7 @@ class Assignor:
             elif self._monitor is not None and (cross := found.in_other_racks(own, self.rack or "", self.locality)):
                 self._request_after_return(membership, f"{cross} partitions are not local")
         except Exception:  # noqa: BLE001 - what cannot be looked at must still be consumed
-            self._member.once.warn("returned", "%s: what its group has cannot be read", self.name, exc_info=True)
+            self._warn_of_return()
 
     def _request_after_return(self, membership: GroupMembership, why: str) -> None:
         self._member.log.info(

@@ -73,3 +73,17 @@ def test_what_cannot_be_read_costs_one_warning(caplog: pytest.LogCaptureFixture)
 
     (warning,) = caplog.records
     assert "cannot be read" in warning.message
+
+
+def test_a_request_that_cannot_be_made_costs_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """As with a version of the client whose coordinator differs: poll() raises nothing."""
+    membership = FakeMembership()
+    membership.has_instance_id = True
+    membership.describe_group = None  # type: ignore[assignment, method-assign]
+    assignor = RackAwareCooperativeStickyAssignor(rack="a")
+    assignor.bind(membership)
+
+    assignor.on_assignment(ConsumerProtocolAssignment(3, [("t", [0])], None), 7)
+
+    (warning,) = caplog.records
+    assert "cannot be read" in warning.message

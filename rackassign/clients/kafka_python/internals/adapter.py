@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kafka.errors import KafkaError, RebalanceInProgressError
-from kafka.protocol.admin.groups import DescribeGroupsRequest
+from kafka.protocol.admin import DescribeGroupsRequest
 
 from rackassign.assignor.adapter import DescribedMember, MetadataListener, SharedPartitions
 from rackassign.clients.kafka_python.internals.attributes import Coordinator, is_cooperative
