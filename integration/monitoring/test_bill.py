@@ -104,9 +104,9 @@ class Rig:
         fetchers = ["*"] if near else []
         racks = {"client_ids": {f"*-{rack}": rack for rack in RACKS}, "follower_fetchers": fetchers}
         (self.folder / "racks.json").write_text(json.dumps(racks), "utf-8")
-        wait_until(self._settled, "three groups of three members that read", timeout_s=120)
+        wait_until(self._settled, "three groups of three members that read", timeout_s=600)
         # Producers send at once what they are late with.
-        wait_until(self._steady, "producers that are in time", timeout_s=120)
+        wait_until(self._steady, "producers that are in time", timeout_s=600)
 
     def stop(self) -> None:
         for client in self.clients.values():
@@ -289,6 +289,6 @@ def test_lines_are_those_of_the_kernel_and_levers_reach_what_they_promise(rig: R
     repeated(partial(reached, "members"))
 
     rig.run(*levers["replicas"]["commands"])
-    wait_until(rig.reads_locally, "consumers that have found the replicas in their racks", timeout_s=300)
+    wait_until(rig.reads_locally, "consumers that have found the replicas in their racks", timeout_s=600)
     found = repeated(partial(reached, "replicas"))
     assert found["saving_usd_per_month"]["at_most"] < 0.01 * found["usd_per_month"]["at_most"]
