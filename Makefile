@@ -176,9 +176,9 @@ mutants: $(VENV)/dev.stamp ## Small changes to the core that unit tests must fin
 	$(BIN)/python -m nox --reuse-existing-virtualenvs --session mutants -- $(MINUTES) '$(MUTANTS)'
 
 .PHONY: simulate
-simulate: $(VENV)/dev.stamp ## Members of both Python clients in a simulated world: SEEDS=1000:2000 MINUTES=30 STATE=1
+simulate: $(VENV)/dev.stamp ## Members of both Python clients in a simulated world: SEEDS=1000:2000 MINUTES=30 STATE=1, or REASSIGN=1
 	$(BIN)/python -W ignore::DeprecationWarning -m tests.simulation $(if $(filter command line,$(origin SEEDS)),--seeds $(SEEDS)) \
-	  $(if $(filter command line,$(origin MINUTES)),--minutes $(MINUTES)) $(if $(STATE),--state)
+	  $(if $(filter command line,$(origin MINUTES)),--minutes $(MINUTES)) $(if $(STATE),--state) $(if $(REASSIGN),--reassign)
 
 .PHONY: coverage
 coverage: $(VENV)/dev.stamp ## Lines and branches that the unit tests execute, by module

@@ -135,6 +135,10 @@ def describe_log_dirs(admin: Any, broker: int, wanted: Mapping[str, Sequence[int
 
 def send(admin: Any, request: Any, broker: int | None = None) -> Any:
     async def ask() -> Any:
+        cluster = admin._manager.cluster
+        if broker is not None and cluster.broker_metadata(broker) is None:
+            # It has started since the client has read its metadata, which it does every five minutes.
+            await cluster.refresh_metadata()
         return await admin._manager.send(request, node_id=broker)
 
     return admin._manager.run(ask)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, NodeNotReadyError, UnknownBrokerIdError
 
 from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
@@ -464,17 +464,16 @@ def _throttled(
     copying = {tp: move for tp, move in notes.journal.moves.items() if move.copies()}
     restored = notes.journal.throttled
     if restored is not None:
-        # The next one may be for other topics. The journal has this one until that is stored, or until no broker
-        # reports the throttle: a run that was killed in between would take it for what was set before.
+        # The next one may be for other topics, and a broker that still reports this one would be taken for one that
+        # has heard of the next one. The journal has it until then: the run may be killed.
         restore_configs(cluster, restored)
-    if rate is None or not copying:
         _forget(cluster, notes, restored)
+    if rate is None or not copying:
         yield lambda _: None
         return
     before, ongoing = save_configs(cluster, copying, restored), cluster.ongoing_partitions()
     by_others = any(value for values in before.topics.values() for value in values.values())
     if (before.brokers or by_others) and ongoing - copying.keys():
-        _forget(cluster, notes, restored)
         # The throttle may belong to another tool. Restoring it at the end would leave it behind for ever.
         raise ConfigError(
             "throttled reassignments of another process are in progress: wait for their end, or leave out --throttle"
@@ -492,6 +491,7 @@ def _throttled(
             listed = list_replicas(cluster, copying, before, copying.keys() & batch, ongoing)
 
     try:
+        await_throttled(cluster, before)
         yield throttle_batch
     finally:
         _lift(cluster, notes, before)
@@ -517,11 +517,10 @@ def _lift(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedConf
     _forget(cluster, notes, before)
 
 
-def _forget(cluster: ReassignmentCluster, notes: _StoredJournal, restored: SavedConfigs | None) -> None:
+def _forget(cluster: ReassignmentCluster, notes: _StoredJournal, restored: SavedConfigs) -> None:
     """Remove restored configurations from the journal once no broker reports the throttle."""
-    if restored is not None:
-        await_restored(cluster, restored)
-        notes.take(replace(notes.journal, throttled=None))
+    await_restored(cluster, restored)
+    notes.take(replace(notes.journal, throttled=None))
 
 
 def await_restored(cluster: ReassignmentCluster, restored: SavedConfigs) -> None:
@@ -533,6 +532,14 @@ def await_restored(cluster: ReassignmentCluster, restored: SavedConfigs) -> None
     _await_everywhere(cluster, lambda broker: is_restored(cluster, restored, broker))
 
 
+def await_throttled(cluster: ReassignmentCluster, before: SavedConfigs) -> None:
+    """Wait until all brokers report a throttle: nothing is copied before.
+
+    One that has not heard of it would be taken for one that has heard of its removal, and report it later.
+    """
+    _await_everywhere(cluster, lambda broker: not is_restored(cluster, before, broker))
+
+
 def _await_everywhere(cluster: ReassignmentCluster, is_applied: Callable[[int], bool]) -> None:
     """Wait until all brokers that are serving have applied a change.
 
@@ -542,12 +549,16 @@ def _await_everywhere(cluster: ReassignmentCluster, is_applied: Callable[[int], 
     until = cluster.now() + _APPLIED_S
 
     def lags(broker: int) -> bool:
-        with suppress(KafkaError, RackassignError):
+        try:
             return cluster.now() < until and not is_applied(broker)
-        return False
+        except (NodeNotReadyError, UnknownBrokerIdError):
+            # The client did not ask it: it was away when the client tried last, and serves again.
+            return True
+        except (KafkaError, RackassignError):
+            return False
 
     # The controller has made the change, whether brokers respond or not.
     with suppress(KafkaError, RackassignError):
         lagging = cluster.serving_brokers()
-        while lagging := frozenset(filter(lags, lagging)):
+        while lagging := frozenset(filter(lags, lagging & cluster.serving_brokers())):
             cluster.sleep(_RESTORED_EVERY_S)

@@ -8,4 +8,6 @@ from seeds, and how a failing one is cut down.
 
 Members with state need more: `transactions.py` has what brokers do, `threads.py` processes with several threads and
 clients; `stateful_member.py` is such a member, and `stateful_scripts.py` has its watchers and scripts.
+
+`reassigning.py` has brokers that copy replicas, and `reassigning_scripts.py` the tool that lets them.
 """

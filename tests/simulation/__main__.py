@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from itertools import count
 
-from tests.simulation import scripts, stateful_scripts
+from tests.simulation import reassigning_scripts, scripts, stateful_scripts
 
 _RAREST = 12
 
@@ -20,8 +20,9 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:", help="FIRST:LAST, or FIRST: for as many as there is time for")
     parser.add_argument("--minutes", type=float, default=5.0, help="time limit, by the clock (default: 5)")
     parser.add_argument("--state", action="store_true", help="members with state")
+    parser.add_argument("--reassign", action="store_true", help="`reassign apply` and `rollback`")
     options = parser.parse_args()
-    made = stateful_scripts if options.state else scripts
+    made = reassigning_scripts if options.reassign else stateful_scripts if options.state else scripts
     first, _, last = options.seeds.partition(":")
     begun, used = time.monotonic(), time.process_time()
     events, failed, runs = 0, 0, 0

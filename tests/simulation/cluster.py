@@ -81,6 +81,8 @@ class Partition:
     replicas: list[int]
     leader: int
     epoch: int = 0
+    # All that are not fenced, if it is not given.
+    isr: list[int] | None = None
     batches: list[Batch] = field(default_factory=list)
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
@@ -361,9 +363,9 @@ class SimulatedCluster:
 
     # Requests. What an answer is made of is given in the order of the protocol, as its version has it.
 
-    def _on_Metadata(self, _link: Link | None, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
-        known = list(self.topics)
-        fenced = {each.node for each in self.brokers.values() if each.fenced}
+    def _on_Metadata(self, link: Link | None, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
+        known_topics, fenced, controller = self._known(link)
+        known = list(known_topics)
         topics = []
         for name in known if request.topics is None else [each.name for each in request.topics]:
             parts = [
@@ -373,10 +375,10 @@ class SimulatedCluster:
                     leader_id=each.leader,
                     leader_epoch=each.epoch,
                     replica_nodes=each.replicas,
-                    isr_nodes=[n for n in each.replicas if n not in fenced],
+                    isr_nodes=[n for n in each.replicas if n not in fenced] if each.isr is None else each.isr,
                     offline_replicas=[n for n in each.replicas if n in fenced],
                 )
-                for each in self.topics.get(name, ())
+                for each in known_topics.get(name, ())
             ]
             error, topic_id = (0, known.index(name) + 1) if name in known else (UNKNOWN_TOPIC, 0)
             topics.append(
@@ -384,9 +386,13 @@ class SimulatedCluster:
                     error_code=error, name=name, topic_id=UUID(int=topic_id), is_internal=False, partitions=parts
                 )
             )
-        living = [each for each in self.brokers.values() if not each.fenced and each.node not in self.unlisted]
+        living = [each for node, each in self.brokers.items() if node not in fenced and node not in self.unlisted]
         brokers = [new.MetadataResponseBroker(each.node, *each.address, each.rack) for each in living]
-        reply(new(brokers=brokers, cluster_id="simulation", controller_id=1, topics=topics))
+        reply(new(brokers=brokers, cluster_id="simulation", controller_id=controller, topics=topics))
+
+    def _known(self, link: Link | None) -> tuple[Mapping[str, list[Partition]], set[int], int]:  # noqa: ARG002
+        """Return topics, fenced brokers and the controller, as the broker knows them that is asked."""
+        return self.topics, {each.node for each in self.brokers.values() if each.fenced}, 1
 
     def metadata(self) -> Any:
         """Return the metadata of all topics, as an answer of a broker."""
@@ -651,6 +657,26 @@ class SimulatedCluster:
             for t in request.topic_data
         ]
         reply(new(responses=topics))
+
+    def _known_configs(self, _link: Link) -> Mapping[str, Mapping[str, str]]:
+        """Return configurations by the name of their topic, as the broker knows them that is asked."""
+        return {}
+
+    def _on_DescribeConfigs(self, link: Link, request: Any, new: _Answers, reply: Reply) -> None:  # noqa: N802
+        results = []
+        for asked in request.resources:
+            values = self._known_configs(link).get(asked.resource_name)
+            wanted = asked.configuration_keys
+            rows = [
+                new.DescribeConfigsResourceResult(
+                    name=name, value=value, read_only=False, config_source=1, is_sensitive=False, synonyms=[]
+                )
+                for name, value in (values or {}).items()
+                if wanted is None or name in wanted
+            ]
+            error = UNKNOWN_TOPIC if values is None else 0
+            results.append(new.DescribeConfigsResult(error, None, asked.resource_type, asked.resource_name, rows))
+        reply(new(results=results))
 
 
 def _each(answer: Callable[[str, Any], Any], topic: str, asked: Any, field_name: str = "partitions") -> list[Any]:

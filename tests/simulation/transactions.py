@@ -556,23 +556,8 @@ class TransactionalCluster(SimulatedCluster):
             results.append(new.CreatePartitionsTopicResult(asked.name, error, None))
         reply(new(results=results))
 
-    def _on_DescribeConfigs(self, _link: Any, request: Any, new: Any, reply: Reply) -> None:  # noqa: N802
-        results = []
-        for asked in request.resources:
-            values = _DEFAULTS | self.configs.get(asked.resource_name, {})
-            wanted = asked.configuration_keys
-            rows = [
-                new.DescribeConfigsResourceResult(
-                    name=name, value=value, read_only=False, config_source=1, is_sensitive=False, synonyms=[]
-                )
-                for name, value in values.items()
-                if wanted is None or name in wanted
-            ]
-            error = 0 if asked.resource_name in self.topics else 3
-            results.append(
-                new.DescribeConfigsResult(error, None, asked.resource_type, asked.resource_name, [] if error else rows)
-            )
-        reply(new(results=results))
+    def _known_configs(self, _link: Any) -> Mapping[str, Mapping[str, str]]:
+        return {name: _DEFAULTS | self.configs.get(name, {}) for name in self.topics}
 
 
 _DEFAULTS = {

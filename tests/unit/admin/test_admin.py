@@ -134,7 +134,7 @@ class Answering:
         self.sent = 0
         self.lookups = 0
         self.known: dict[Any, int] = {}
-        cluster = SimpleNamespace(_coordinators=self.known)
+        cluster = SimpleNamespace(_coordinators=self.known, broker_metadata=lambda _: True)
         self._manager = SimpleNamespace(run=self.run, send=self.send, cluster=cluster)
 
     def run(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
