@@ -1,7 +1,4 @@
-"""Placers do what Kafka's own classes do, draw by draw, and are found by name.
-
-The cluster that tests of reassignment play does what KRaft's controller does, as recorded.
-"""
+"""Placers do what Kafka's own classes do, draw by draw, and are found by name."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, RackassignError
-from rackassign.model import Broker, TopicPartition
+from rackassign.model import Broker
 from rackassign.placement.kafka_placers import (
     BrokerRing,
     JavaRandom,
@@ -37,7 +34,6 @@ from rackassign.placement.placer import (
     load_placer,
     placer_names,
 )
-from tests.helpers.fakes.reassignment_cluster import FakeReassignmentCluster
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "data" / "placement_vectors.json").read_text())
 ERRORS: Mapping[str, type[RackassignError]] = {
@@ -269,28 +265,3 @@ def test_what_is_no_placer_is_refused() -> None:
 def test_settings_that_cannot_work_are_refused(name: str, configs: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load_placer(name, configs)
-
-
-PLACE = TopicPartition("t", 0)
-CODES = {"InvalidReplicationAssignmentError": 39, "NoReassignmentInProgressError": 85}
-
-
-@pytest.mark.parametrize(
-    "vector",
-    [vector for vector in VECTORS["controller_behaviour"] if vector["op"] == "reassign" and vector["target"] != []],
-    ids=lambda vector: str(vector["name"]),
-)
-def test_the_played_cluster_reassigns_as_recorded(vector: dict[str, Any]) -> None:
-    stage = FakeReassignmentCluster({PLACE: tuple(vector["current"])}, vector.get("registered", vector["current"]))
-    part = stage.partitions[PLACE]
-    part.in_sync = set(vector["isr"])
-    refused = stage.alter_reassignments({PLACE: vector["target"]})
-    if "error" in vector:
-        assert CODES[refused[PLACE]] == vector["code"]
-        return
-    assert refused == {}
-    result = vector["result"]
-    assert list(part.replicas) == result["replicas"]
-    assert sorted(part.adding) == result["adding"]
-    removing = [] if part.target is None else [broker for broker in part.replicas if broker not in part.target]
-    assert removing == result["removing"]
