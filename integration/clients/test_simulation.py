@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,8 +10,15 @@ from contextlib import closing
 from typing import Any, Protocol
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
-from kafka.protocol.admin import DescribeGroupsRequest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
+    ListPartitionReassignmentsRequest,
+)
 from kafka.protocol.consumer import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -35,12 +43,14 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from rackassign.clients.kafka_python.patches.patch import create_response_classes
-from rackassign.testing import Cluster
+from rackassign.placement.cluster_state import RATES, THROTTLED
+from rackassign.testing import Cluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.kafka_python import SimulatedSocket
+from tests.simulation.reassigning import ReassigningCluster
 from tests.simulation.transactions import TransactionalCluster
 from tests.simulation.world import ClientProcess, World
 
@@ -578,6 +588,118 @@ def test_simulated_transactions_are_answered_as_real_ones(
 
     for number, (ours, theirs) in enumerate(zip(simulated.answers, real.answers, strict=True)):
         assert (number, *ours) == (number, *theirs)
+
+
+class Reassignments:
+    """Requests about the replicas of a topic, and answers to them, without texts."""
+
+    def __init__(self, topic: str, wire: Wire, settle: Callable[[], object]) -> None:
+        self._topic, self._wire, self._settle = topic, wire, settle
+        self.answers: list[tuple[str, Any]] = []
+
+    def ask(self, request: Any) -> Any:
+        self._wire.send(request)
+        response = self._wire.receive()
+        self.answers.append((type(request).__name__, self._plain(response.to_dict())))
+        self._settle()
+        return response
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            if "config_source" in value:
+                return (value["name"], value["value"]) if value["value"] else None
+            return {key: self._plain(each) for key, each in value.items() if key not in {*_CONNECTION, "error_message"}}
+        if isinstance(value, list):
+            return sorted(filter(None, map(self._plain, value)), key=repr)
+        return value
+
+    def alter(self, *rows: tuple[int, list[int] | None], topic: str = "") -> None:
+        kind = AlterPartitionReassignmentsRequest.ReassignableTopic
+        partitions = [kind.ReassignablePartition(version=0, partition_index=i, replicas=row) for i, row in rows]
+        topics = [kind(version=0, name=topic or self._topic, partitions=partitions)]
+        self.ask(AlterPartitionReassignmentsRequest(version=0, timeout_ms=30_000, topics=topics))
+
+    def look(self) -> Any:
+        kind = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+        topics = [kind(version=0, name=self._topic, partition_indexes=[0, 1])]
+        return self.ask(ListPartitionReassignmentsRequest(version=0, timeout_ms=30_000, topics=topics))
+
+    def elect(self, *partitions: int) -> None:
+        topics = [(self._topic, list(partitions))]
+        self.ask(ElectLeadersRequest(version=2, election_type=0, topic_partitions=topics, timeout_ms=30_000))
+
+    def configure(self, value: str | None, *keys: str, kind: int, name: str) -> None:
+        changes = [(key, 1 if value is None else 0, value) for key in keys]
+        self.ask(IncrementalAlterConfigsRequest(version=1, resources=[(kind, name, changes)], validate_only=False))
+        self.ask(DescribeConfigsRequest(version=4, resources=[(kind, name, list(keys))], include_synonyms=False))
+
+
+def play_reassignments(talk: Reassignments, topic: str) -> None:
+    """Reorder, add and remove replicas; throttle a copy, give it another target, and cancel it."""
+    talk.alter((0, None), (1, [1, 2, 9]), (5, [1]))
+    talk.alter((0, [1, 1]), (1, []))
+    talk.alter((0, [1]), topic="unknown")
+    talk.look()
+    talk.elect(0, 5)
+    talk.alter((0, [2, 1]))
+    talk.look()
+    talk.elect(0)
+    talk.elect(0)
+    talk.configure("0:1,0:2,0:3,1:1,1:2,1:3", *THROTTLED, kind=2, name=topic)
+    talk.configure("1", *RATES, kind=4, name="")
+    talk.configure("0:1", *THROTTLED, kind=2, name="unknown")
+    talk.alter((1, [3, 1]))
+    talk.look()
+    talk.elect(1)
+    talk.alter((1, [3, 1]))
+    talk.look()
+    talk.alter((1, None))
+    talk.look()
+    # What adds nothing leaves what was added before, for ever.
+    talk.alter((1, [3, 2, 1]))
+    talk.look()
+    talk.alter((1, [1, 2]))
+    talk.look()
+    talk.configure(None, *RATES, kind=4, name="")
+    talk.configure(None, *THROTTLED, kind=2, name=topic)
+    talk.look()
+    talk.alter((1, None))
+    talk.look()
+    talk.alter((1, [1]), (0, [3, 2, 1]))
+    talk.look()
+
+
+def test_simulated_reassignments_are_answered_as_real_ones(
+    rack_cluster: Cluster, unique_name: Callable[[], str]
+) -> None:
+    create_response_classes()
+    topic, lists, size = unique_name(), [[1, 2], [1, 2]], 8_000_000
+    create_topic(rack_cluster.bootstrap, topic, lists)
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
+        for number in range(size // 100_000):
+            producer.send(topic, os.urandom(100_000), partition=1)
+            if not number % 10:
+                producer.flush()
+        producer.flush()
+    world = World(noise=False)
+    cluster = ReassigningCluster(world, "abc", _Unwatched())
+    cluster.create(topic, lists, size, {})
+    simulated = Reassignments(
+        topic, SimulatedWire(cluster, cluster.brokers[1].address, "client"), lambda: world.run(world.now + _SETTLED_S)
+    )
+    host, port = rack_cluster.bootstrap.split(",")[0].rsplit(":", 1)
+    with closing(BrokerWire((host, int(port)))) as wire:
+        real = Reassignments(topic, wire, lambda: time.sleep(_SETTLED_S))
+
+        play_reassignments(simulated, topic)
+        play_reassignments(real, topic)
+
+    for number, (ours, theirs) in enumerate(zip(simulated.answers, real.answers, strict=True)):
+        assert (number, *ours) == (number, *theirs)
+
+
+_SETTLED_S = 2.0
+"""Seconds until brokers have done what the controller has accepted."""
 
 
 def _leader(consumer: KafkaConsumer, topic: str) -> tuple[str, int]:
