@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,6 +18,7 @@ from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import THROTTLED
 from rackassign.reassignment import Journal, executor, operations, partition_execution
 from rackassign.reassignment import journal as journals
+from rackassign.reassignment.executor import await_restored
 from rackassign.reassignment.throttle import MOST_BYTES, save_configs
 from tests.simulation.reassigning import ReassigningCluster
 from tests.simulation.reassigning_scripts import TOPIC, ReassignmentRun, ToolOptions, from_seed, run
@@ -52,6 +54,17 @@ def does_not_look_brokers_up(admin: Any, request: Any, broker: int | None = None
     return admin._manager.run(ask)
 
 
+def only_at_the_end() -> Callable[..., None]:
+    """Return what does not wait the first time, which is at the start of the run after a killed one."""
+    calls = count()
+
+    def wait(*given: Any) -> None:
+        if next(calls):
+            await_restored(*given)
+
+    return wait
+
+
 SLOW_BROKERS: tuple[Happening, ...] = tuple((1.6, "set", "lags", node, 12.0) for node in range(1, 7))
 BROKER_RETURNS: tuple[Happening, ...] = (
     (0.1, "kill_broker", 6),
@@ -73,6 +86,18 @@ BROKER_RETURNS: tuple[Happening, ...] = (
             ),
             "no throttle is left",
             id="a throttle of a killed run is taken for what was set before",
+        ),
+        pytest.param(
+            [(executor, "await_restored", only_at_the_end())],
+            Script(
+                (
+                    *((1.5, "kill", 0), (1.6, "set", "lags", 4, 1.0), (2.0, "apply")),
+                    *((2.01, "delay", 0, "ListPartitionReassignments", "request", 0.5), (20.0, "drop", 0)),
+                ),
+                ToolOptions(moves=TWO, rate=500_000, size=0),
+            ),
+            "no throttle is left",
+            id="a throttle of a killed run is still reported when the next one begins",
         ),
         pytest.param(
             [(executor, "await_restored", lambda *_: None)],

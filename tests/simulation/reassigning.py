@@ -72,7 +72,7 @@ class ReassigningCluster(SimulatedCluster):
         self.errors: dict[str, int] = {}
         self._rng = world.rng("brokers")
         self.images: dict[int, Image] = {}
-        self._version = 0
+        self._version = self.configured = 0
         self._waiting: list[Callable[[], None]] = []
         self._room: dict[tuple[str, int], int] = {}
         world.later(_LOOK_S, "replicate", self._replicate)
@@ -324,6 +324,7 @@ class ReassigningCluster(SimulatedCluster):
                 results.append(new.AlterConfigsResourceResponse(code, None, each.resource_type, each.resource_name))
             self.watcher.configured(link.client)
             self.changed()
+            self.configured = self._version
             return new(responses=results)
 
         if any(len(config.value or "") > _LONGEST_VALUE for each in request.resources for config in each.configs):
