@@ -1,4 +1,4 @@
-"""Repairs on real brokers: what is acknowledged is read, and whatever breaks in between, nothing is left half done."""
+"""Reassignments on real brokers, one run of each kind; `tests/simulation` has the orders of events."""
 
 from __future__ import annotations
 
@@ -12,30 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as KafkaPythonPartition
+from kafka import KafkaAdminClient, KafkaProducer
 from prometheus_client import CollectorRegistry, generate_latest
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareProducer
-from rackassign.admin.alter import OngoingReassignment, ReassignmentAdmin
+from rackassign.admin.alter import ReassignmentAdmin
 from rackassign.admin.describe import describe_topics, list_brokers
 from rackassign.admin.raw_requests import forget_controller
 from rackassign.model import TopicPartition
 from rackassign.monitoring.prometheus import ProducerMetrics
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry
-from rackassign.reassignment.throttle import MOST_BYTES
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.exposition import parsed
 from tests.helpers.kafka.command import rackassign
-from tests.helpers.kafka.layout_states import fenced, moving, whole
+from tests.helpers.kafka.layout_states import fenced, moving
 from tests.helpers.kafka.rack_group import RackGroup
 from tests.helpers.kafka.scenarios import SOON
 from tests.helpers.kafka.unregistration import unregister
 from tests.helpers.machine_speed import machine_factor
-from tools.chaos.history import Acked, Journal, journaled_traffic, read
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -96,71 +93,6 @@ def throttles(admin: KafkaAdminClient, topic: str) -> dict[str, str]:
     """Return all that slows replication down."""
     settings = ReassignmentAdmin(admin)
     return {**settings.cluster_configs(RATES), **settings.topic_configs([topic], THROTTLED)[topic]}
-
-
-def records(bootstrap: str, names: Sequence[str]) -> dict[TopicPartition, list[int]]:
-    """Read everything there is, and return the numbers in each partition."""
-    found: dict[TopicPartition, list[int]] = {}
-    with closing(KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as consumer:
-        places = [
-            KafkaPythonPartition(name, number) for name in names for number in consumer.partitions_for_topic(name) or ()
-        ]
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-
-        def look() -> bool:
-            for place, batch in consumer.poll(timeout_ms=200).items():
-                found.setdefault(TopicPartition(*place), []).extend(int(record.value) for record in batch)
-            return all(consumer.position(place) >= end for place, end in ends.items())
-
-        wait_until(look, "everything read")
-    return found
-
-
-@pytest.mark.long
-def test_a_topic_made_in_a_bad_hour_is_repaired_and_outlives_the_next(
-    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
-) -> None:
-    run, notes = commands(six.bootstrap, tmp_path), Journal(tmp_path / "acked")
-    prefer, enabled = names = [unique_name(), unique_name()]
-    six.kill_rack("b")
-    wait_until(lambda: fenced(admin) == [2, 5], "the rack is given up")
-    for name, policy in ((prefer, "enabled_prefer_observed"), (enabled, "enabled")):
-        made = (
-            "--partitions",
-            "4",
-            "--replication-factor",
-            "3",
-            "--policy",
-            policy,
-            "--config",
-            "min.insync.replicas=2",
-        )
-        run("create-topic", name, *made)
-    with journaled_traffic(six.bootstrap, names, notes):
-
-        def acknowledged(more: int) -> None:
-            goal = len(read(tmp_path / "acked")) + more
-            wait_until(lambda: len(read(tmp_path / "acked")) >= goal, "records acknowledged")
-
-        acknowledged(100)
-        six.start_rack("b")
-        wait_until(lambda: whole(admin, names), "all replicas in sync again")
-        planned = run("reassign plan")
-        # All that was made over the racks that were left has two copies in one; what was promised to the other has not.
-        assert (set(planned["moves"]), planned["copies"], planned["least_copies"]) == ({enabled}, 4, 4)
-        done = run("reassign apply", "--throttle", QUICK)
-        assert (done["done"], done["failed"], done["phase"]) == (4, {}, "applied")
-        assert throttles(admin, enabled) == {}
-        assert {place["kind"] for place in run("audit", code=0)["findings"]} == set()
-        assert run("reassign plan")["moves"] == {}
-        six.kill_rack("a")
-        acknowledged(100)
-    notes.close()
-    acked = [note for note in read(tmp_path / "acked") if isinstance(note, Acked)]
-    found = records(six.bootstrap, names)
-    assert len(acked) > 200
-    assert [note for note in acked if note.number not in found[note.place]] == []
 
 
 @pytest.fixture
@@ -225,67 +157,11 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
     assert throttles(admin, filled) == {}
 
 
-@pytest.mark.long
-def test_replicas_that_do_not_fit_into_a_configuration_are_throttled_batch_by_batch(
-    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
-) -> None:
-    """Brokers close the connection of a request with a longer value; here another tool has filled most of it."""
-    run, topic = commands(six.bootstrap, tmp_path), unique_name()
-    create_topic(six.bootstrap, topic, [[1 + number % 6, 1 + (number + 1) % 6] for number in range(12)])
-    filling = ",".join(f"{number}:1" for number in range(1000, 1000 + (MOST_BYTES - 100) // 7))
-    settings, filled = ReassignmentAdmin(admin), dict.fromkeys(THROTTLED, filling)
-    settings.alter_topic_configs({topic: filled})
-    wait_until(lambda: throttles(admin, topic) == filled, "the lists of another tool")
-    before = lists(admin, topic)
-    wanted = {number: tuple(sorted({1, 2, 3, 4, 5, 6} - set(row)))[:2] for number, row in before.items()}
-    run("reassign plan", *imported(tmp_path, topic, wanted), "--force")
-    refused = rackassign("reassign apply", six.bootstrap, "--throttle", QUICK, code=2, home=tmp_path)
-    assert "12 partitions at a time are too many" in refused.stderr
-    assert (lists(admin, topic), throttles(admin, topic)) == (before, filled)
-    done = run("reassign apply", "--throttle", QUICK, "--batch-size", "3")
-    assert (done["done"], done["phase"], lists(admin, topic)) == (12, "applied", wanted)
-    assert run("reassign rollback", "--throttle", QUICK, "--batch-size", "3")["phase"] == "rolled-back"
-    assert (lists(admin, topic), throttles(admin, topic)) == (before, filled)
-
-
 def controller(admin: KafkaAdminClient) -> int:
     """Return the broker whose controller is the active one."""
     forget_controller(admin)
     leader: int = admin.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"]
     return leader
-
-
-@pytest.mark.long
-def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
-    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
-) -> None:
-    run, name = commands(six.bootstrap, tmp_path), unique_name()
-    create_topic(six.bootstrap, name, [[1, 2, 3], [1, 2, 3]])
-    run("reassign plan", *imported(tmp_path, name, {1: (3, 5, 1)}))
-    six.kill(5)
-    wait_until(lambda: fenced(admin) == [5], "the broker is given up")
-
-    raw = KafkaPythonPartition(name, 0)
-    forget_controller(admin)
-    assert admin.alter_partition_reassignments({raw: [1, 5, 3]}) == {raw: None}
-    assert admin.alter_partition_reassignments({raw: [1, 2, 3]}) == {raw: None}
-    half_way = OngoingReassignment((1, 2, 3), (5,))
-    # A broker that takes another controller for the active one is told what that one knows so far.
-    wait_until(lambda: moving(admin) == {TopicPartition(*raw): half_way}, "a reassignment that is half way")
-
-    given_up = run("reassign apply", "--stall-timeout", "1", code=1)
-    assert given_up["failed"] == {name: {"1": "waits for broker 5"}}
-    # Of what was taken back no command waits until each broker knows it.
-    wait_until(lambda: lists(admin, name)[1] == (1, 2, 3), "the list as it was")
-    wait_until(lambda: moving(admin) == {TopicPartition(*raw): half_way}, "only that of another tool left")
-
-    six.start(5)
-    wait_until(lambda: fenced(admin) == [], "the broker is back")
-    done = run("reassign apply")
-    assert (done["done"], done["failed"]) == (1, {})
-    assert lists(admin, name)[1] == (3, 5, 1)
-    # Ours is long over; the other never will be, although all of its brokers are up and in sync.
-    assert moving(admin) == {TopicPartition(*raw): half_way}
 
 
 @pytest.mark.parametrize(
