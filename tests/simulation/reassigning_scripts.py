@@ -71,7 +71,7 @@ class Tool(ThreadedProcess):
             self.outcome = self._call(self)
         except (KafkaError, RackassignError) as error:
             self.error = error
-        self.world.note("tool ends", f"{self.name} {self.error!r}")
+        self.world.note("tool ends", f"{self.name} {type(self.error).__name__}")
 
     def _client(self, make: Callable[..., Any], **configs: Any) -> Any:
         return make(**{**configs, "metrics": None})
@@ -265,13 +265,12 @@ class ReassignmentRun(Run):
         """Kill the tool when brokers have executed so many further requests of it."""
         self._requests = requests
 
-    def _apply(self) -> None:
+    def _apply(self, direction: str = "apply") -> None:
         if self._living(0) is None:
-            self.begin("apply")
+            self.begin(direction)
 
     def _rollback(self) -> None:
-        if self._living(0) is None:
-            self.begin("rollback")
+        self._apply("rollback")
 
     def _second(self) -> None:
         """Start a tool with the same plan beside one that has begun."""

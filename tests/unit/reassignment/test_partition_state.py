@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -117,32 +118,6 @@ def test_the_state_of_a_plan_follows_from_what_the_cluster_reports(status: Parti
     assert found.lists == ({tp: status.replicas} if status else {})
 
 
-class Configs(ReassignmentAdmin):
-    """The configurations of a cluster, and the changes in their order."""
-
-    def __init__(self, topics: dict[str, dict[str, str]], brokers: dict[str, str]) -> None:
-        self.topics, self.brokers = topics, brokers
-        self.changes: list[Mapping[str, Any]] = []
-
-    def topic_configs(
-        self, topics: Iterable[str], keys: Sequence[str], broker: int | None = None
-    ) -> dict[str, dict[str, str]]:
-        del broker
-        assert tuple(keys) == THROTTLED
-        return {topic: self.topics[topic] for topic in topics if topic in self.topics}
-
-    def cluster_configs(self, keys: Sequence[str], broker: int | None = None) -> dict[str, str]:
-        del broker
-        assert tuple(keys) == RATES
-        return self.brokers
-
-    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
-        self.changes.append(changes)
-
-    def alter_cluster_configs(self, changes: Mapping[str, str | None]) -> None:
-        self.changes.append(changes)
-
-
 MOVES = {
     TopicPartition("t", 1): ReplicaMove((1, 2), (1, 3)),
     TopicPartition("t", 0): ReplicaMove((1, 2), (4, 2), ((5, 2),)),
@@ -153,24 +128,20 @@ LEADERS, FOLLOWERS = THROTTLED
 
 
 def test_a_throttle_is_for_the_copies_in_both_directions_and_adds_to_one_that_is_set() -> None:
-    configs = Configs({"u": {LEADERS: "7:7", FOLLOWERS: "7:8"}, "v": {LEADERS: "*"}}, {RATES[0]: "5"})
+    topics = {"u": {LEADERS: "7:7", FOLLOWERS: "7:8"}, "v": {LEADERS: "*"}}
+    configs = Mock(spec=ReassignmentAdmin)
+    configs.topic_configs.return_value, configs.cluster_configs.return_value = topics, {RATES[0]: "5"}
     before = save_configs(configs, MOVES)
-    assert before == SavedConfigs({RATES[0]: "5"}, {"t": {}, "u": configs.topics["u"], "v": {LEADERS: "*"}})
+    assert before == SavedConfigs({RATES[0]: "5"}, {"t": {}, **topics})
     throttle(configs, MOVES, before, 1000)
-    assert configs.changes == [
+    restore_configs(configs, before)
+    assert [args[0] for name, args, _ in configs.method_calls if name.startswith("alter")] == [
         dict.fromkeys(RATES, "1000"),
         {
             "t": {LEADERS: "0:1,0:2,0:4,0:5,1:1,1:2,1:3", FOLLOWERS: "0:1,0:4,0:5,1:2,1:3"},
             "u": {LEADERS: "7:7,0:1,0:2", FOLLOWERS: "7:8,0:2"},
             "v": {LEADERS: "*", FOLLOWERS: "0:1,0:2"},
         },
-    ]
-
-
-def test_a_throttle_is_restored_to_what_was_set_before() -> None:
-    configs = Configs({}, {})
-    restore_configs(configs, SavedConfigs({RATES[0]: "5"}, {"t": {}, "v": {LEADERS: "*"}}))
-    assert configs.changes == [
         {RATES[0]: "5", RATES[1]: None},
-        {"t": dict.fromkeys(THROTTLED), "v": {LEADERS: "*", FOLLOWERS: None}},
+        {"t": dict.fromkeys(THROTTLED), "u": topics["u"], "v": {LEADERS: "*", FOLLOWERS: None}},
     ]
