@@ -287,9 +287,6 @@ class ReassignmentRun(Run):
     def _set(self, name: str, key: Any, value: Any) -> None:
         getattr(self.cluster, name)[key] = value
 
-    def _move_controller(self) -> None:
-        self.cluster.move_controller()
-
     def _foreign(self, index: int, row: Sequence[int]) -> None:
         self.foreign.add(index)
         self.cluster.alter(self.cluster.topics[TOPIC][index], row)

@@ -279,7 +279,9 @@ class Run:
 
     def _do(self, name: str, *arguments: Any) -> None:
         self.world.note(name, repr(arguments))
-        getattr(self, f"_{name}")(*arguments)
+        # What is no method here happens to brokers alone.
+        happens = getattr(self, f"_{name}", None) or getattr(self.cluster, name)
+        happens(*arguments)
 
     def _living(self, member: int) -> Member | None:
         found = self.current.get(member)
@@ -374,12 +376,6 @@ class Run:
         member = self._living(number)
         if member is not None:
             member.refresh_metadata()
-
-    def _kill_broker(self, node: int) -> None:
-        self.cluster.kill_broker(node)
-
-    def _start_broker(self, node: int) -> None:
-        self.cluster.start_broker(node)
 
     def _unlist(self, node: int) -> None:
         """Let metadata name a broker as leader, and not list it."""

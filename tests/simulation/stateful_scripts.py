@@ -148,18 +148,10 @@ class StateRun(Run):
         self._losses[number] += 1
         self._start(number)
 
-    def _freeze(self, node: int, seconds: float) -> None:
-        assert isinstance(self.cluster, TransactionalCluster)
-        self.cluster.freeze(node, seconds)
-
     def _refresh_producer(self, number: int) -> None:
         member: Any = self._living(number)
         if member is not None:
             threads.refresh_producers(member)
-
-    def _move_transactions(self, node: int) -> None:
-        assert isinstance(self.cluster, TransactionalCluster)
-        self.cluster.move_transactions(node)
 
 
 def run(script: Script, *, log: bool = False) -> Result:
