@@ -1,4 +1,4 @@
-"""What an execution needs from a cluster; tests replace all of it."""
+"""What an execution needs from a cluster."""
 
 from __future__ import annotations
 
