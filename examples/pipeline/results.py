@@ -1,28 +1,24 @@
 """Results back in Kafka: what the streaming job has computed of a batch becomes records of a topic.
 
-Executors send the records with confluent-kafka, which `format("rackassign")` needs as well. Spark's Kafka connector is
-not used. The key of a record names the batch and the row, so that a batch that is repeated sends equal records with
-equal keys: a reader keeps the last record of each key, and so does a topic with `cleanup.policy=compact`.
+`format("rackassign")` writes them, so Spark's Kafka connector is not used. The key of a record names the batch and the
+row, so that a batch that is repeated sends equal records with equal keys: a reader keeps the last record of each key,
+and so does a topic with `cleanup.policy=compact`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 BATCH = "batch"
 """The column with the number of the batch, in Kafka and in the folders of Parquet."""
 
 CONFIG = {"cleanup.policy": "compact"}
 """Of the topic of results."""
-
-_FULL_QUEUE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,8 @@ class ResultTopic:
             f.to_json(f.struct(BATCH, *key), told).alias("key"),
             f.to_json(f.struct(BATCH, *rows.columns), told).alias("value"),
         )
-        records.foreachPartition(partial(send, self.bootstrap, self.name))
+        options = {"kafka.bootstrap.servers": self.bootstrap, "topic": self.name}
+        records.write.format("rackassign").options(**options).mode("append").save()
 
     def read(self, spark: SparkSession, schema: str) -> DataFrame:
         """Return all results, each of them once, with the column `batch` first.
@@ -72,36 +69,3 @@ class ResultTopic:
         # Records with equal keys are in one partition.
         last = records.groupBy("key").agg(f.max_by("value", "offset").cast("string").alias("value"))
         return last.select(f.from_json("value", f"{BATCH} BIGINT, {schema}").alias("result")).select("result.*")
-
-
-def send(bootstrap: str, topic: str, records: Iterable[Row]) -> None:
-    """Send the records of a task; runs on an executor.
-
-    Args:
-        bootstrap: Of the cluster.
-        topic: To send to.
-        records: Rows with a key and a value.
-
-    Raises:
-        KafkaException: A record was not delivered within five minutes, the default of librdkafka.
-    """
-    from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - executors load it
-
-    failed: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            failed.append(error)
-
-    # Idempotent: a record that is sent again because the response was lost is stored once, and the order is kept.
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for record in records:
-        while True:
-            try:
-                producer.produce(topic, record.value, record.key, on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(_FULL_QUEUE_S)
-    producer.flush()
-    if failed:
-        raise KafkaException(failed[0])

@@ -17,7 +17,7 @@ from kafka import TopicPartition as KafkaPartition
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.spark import Coordinator, _kafka_clients, _tasks, doctor
+from rackassign.spark import Coordinator, _kafka_clients, _tasks, batch_traffic, doctor
 from rackassign.spark._batch_planner import Planner
 from rackassign.spark._fetch_size import SMALL_RANGE_BYTES
 from rackassign.spark._java_regex import compile_java_regex
@@ -161,7 +161,7 @@ def test_a_topic_of_two_thousand_partitions_is_planned_and_measured(
     splits = planner(rack_cluster, topic).stream({}, ends_of(rack_cluster, topic, 2000))
     assert sum(len(split.range) for split in splits) == 151
     told = consumer_properties({"bootstrap.servers": rack_cluster.bootstrap}, "a", 1)
-    consumer = Consumer({**told, **metered_properties()})
+    consumer = Consumer({**told, **metered_properties(process_meter())})
     try:
         consumer.list_topics(topic, timeout=TIMEOUT_S)
         before = process_meter().settle(consumer)
@@ -606,3 +606,26 @@ def test_the_doctor_sees_executors_and_what_to_expect(spark: Any, rack_cluster: 
     )
     nameless = doctor(spark, rack_cluster.bootstrap, topic, rack_env="NOT_SET", tasks=2)
     assert "executors have no rack" in nameless.findings[0]
+
+
+def test_what_a_stream_writes_is_there_and_in_the_traffic_of_its_batch(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, into = make_topic(replicas=SPREAD), make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 100, 1: 100, 2: 100}, size=1000)
+    told = {"kafka.bootstrap.servers": rack_cluster.bootstrap, "metricsPath": str(tmp_path / "metrics")}
+    options = {**told, "subscribe": topic, "startingOffsets": "earliest"}
+    frame = spark.readStream.format("rackassign").options(**options).load()
+    writer = frame.select("value").writeStream.format("rackassign").options(**told, topic=into)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    [first] = [each for each in query.recentProgress if each["numInputRows"]]
+    [found] = batch_traffic(options, [first])
+    written = spark.read.format("rackassign").options(**told, subscribe=into).load()
+    assert sorted(row.value for row in written.collect()) == sorted(
+        row.value for row in spark.read.format("rackassign").options(**told, subscribe=topic).load().collect()
+    )
+    # Without keys, to the partition that is led in the rack of the session.
+    assert {row.partition for row in written.select("partition").collect()} == {0}
+    assert 300_000 < found.written_local < 400_000
+    assert (found.written_crossed < 1000, found.written_unknown) == (True, 0)

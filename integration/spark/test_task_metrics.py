@@ -23,7 +23,7 @@ def test_each_range_counts_its_own_broker_only(rack_cluster: Cluster, make_topic
     fill(rack_cluster, topic, {0: 4, 1: 4, 2: 4})
     create_coordinator(rack_cluster, topic)
     told = consumer_properties({"bootstrap.servers": rack_cluster.bootstrap}, "a", ONE_BATCH)
-    consumer = Consumer({**told, **metered_properties()})
+    consumer = Consumer({**told, **metered_properties(process_meter())})
     meter = process_meter()
     received: list[set[int]] = []
     try:

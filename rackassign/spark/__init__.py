@@ -1,18 +1,18 @@
-"""A data source for Spark in which each executor reads from the replicas of its own rack.
+"""A data source for Spark in which each executor reads from replicas in its own rack, and writes to leaders in it.
 
 Invariants of this package:
 
 * Modules use Spark only where it is necessary. `_offsets`, `_options`, `_client_config`, `_java_regex`, `_splits`,
   `_fetch_size`, `_pull.protocol` and `_pull.scheduler` use neither Spark nor a Kafka client. `_kafka_clients`,
   `_metadata`, `_record_sampling`, `_range_reader` and `_task_metrics` use confluent-kafka and not Spark. `_datasource`,
-  `_stream`, `_tasks` and `_diagnosis` use Spark.
+  `_stream`, `_tasks`, `_writer` and `_diagnosis` use Spark.
 * Importing a module is fast. Large packages (confluent_kafka, pyarrow, numpy) are imported in the functions that use
   them, because the Python process of a streaming query has ten seconds to connect to the JVM.
 * Options and the JSON of offsets have the names and meanings of the JVM source, so that a query and its checkpoint can
   move between the two sources. An option that cannot be supported is rejected by name and never ignored.
 * Little is fetched that no query uses, because traffic is what racks are meant to save. The size of a fetch follows
   from the range (`_fetch_size`), and nothing is fetched after the fetch that contains the end of the range.
-* A worker process keeps its consumers (`_kafka_clients`) and, with `metricsPath`, the statistics of their traffic
+* A worker process keeps its consumers and producers (`_kafka_clients`) and, with `metricsPath`, the statistics of their traffic
   (`_task_metrics`). Modules keep no other state.
 """
 

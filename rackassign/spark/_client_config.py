@@ -48,31 +48,61 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[:.][A-Za-z_]\w*", re.AS
 _NAMES = {each.other: each.librdkafka for each in PROPERTIES if each.other}
 """The names of Java that differ from those of librdkafka, and `sasl.mechanisms`, of which librdkafka has both names."""
 
-_UNSUPPORTED = {
+_UNSUPPORTED: Mapping[str, str] = {
     # Not properties of librdkafka but of confluent-kafka, which raises a TypeError without the name, or fails later.
     **dict.fromkeys(
-        ("error_cb", "logger", "on_commit", "stats_cb", "throttle_cb"), "it is a function, and an option is text"
+        ("error_cb", "logger", "on_commit", "on_delivery", "stats_cb", "throttle_cb"),
+        "it is a function, and an option is text",
     ),
-    "auto.offset.reset": "use startingOffsets and failOnDataLoss",
     "client.rack": "all executors would have the same rack; set RACKASSIGN_RACK in the environment of each executor",
     "default.topic.config": "set its properties directly",
+    "interceptor.classes": "librdkafka has no interceptors",
+    "metadata.broker.list": "use kafka.bootstrap.servers",
+    "metric.reporters": "librdkafka has no metric reporters",
+    "oauth_cb": "use tokenProvider",
+    "sasl.login.callback.handler.class": "librdkafka cannot run Java classes; for OAUTHBEARER use tokenProvider",
+    "sasl.client.callback.handler.class": "librdkafka cannot run Java classes; for OAUTHBEARER use tokenProvider",
+    "ssl.engine.factory.class": "librdkafka cannot run Java classes",
+}
+
+_UNSUPPORTED_IN_SOURCE: Mapping[str, str] = {
+    "auto.offset.reset": "use startingOffsets and failOnDataLoss",
     "enable.auto.commit": "offsets are stored in the checkpoint",
     "enable.auto.offset.store": "offsets are stored in the checkpoint",
     "enable.partition.eof": "the source sets it",
     "fetch.message.max.bytes": "use kafka.max.partition.fetch.bytes",
     "fetch.queue.backoff.ms": "the source sets it for each range",
-    "interceptor.classes": "librdkafka has no interceptors",
     "key.deserializer": "keys are bytes; cast them in the query",
-    "metadata.broker.list": "use kafka.bootstrap.servers",
-    "metric.reporters": "librdkafka has no metric reporters",
     "queued.max.messages.kbytes": "the source sets it for each range",
     "queued.min.messages": "the source sets it for each range",
-    "oauth_cb": "use tokenProvider",
-    "sasl.login.callback.handler.class": "librdkafka cannot run Java classes; for OAUTHBEARER use tokenProvider",
-    "sasl.client.callback.handler.class": "librdkafka cannot run Java classes; for OAUTHBEARER use tokenProvider",
-    "ssl.engine.factory.class": "librdkafka cannot run Java classes",
     "value.deserializer": "values are bytes; cast them in the query",
 }
+
+_UNSUPPORTED_IN_SINK: Mapping[str, str] = {
+    "delivery.report.only.error": "the sink sets it",
+    "key.serializer": "keys are bytes or text",
+    "partitioner": "keys are hashed as Java's producer does it; for another choice use the column partition",
+    "partitioner.class": "keys are hashed as Java's producer does it; for another choice use the column partition",
+    "statistics.interval.ms": "use metricsPath",
+    "transactional.id": "the sink writes without transactions, as the JVM sink does",
+    "value.serializer": "values are bytes or text",
+}
+
+_SINK_DEFAULTS: Mapping[str, str] = {
+    "acks": "all",
+    # Those of Java's producer; librdkafka's are random (CRC32), 1,000,000, 300,000 and a gigabyte.
+    "partitioner": "murmur2_random",
+    "message.max.bytes": str(2**20),
+    "message.timeout.ms": "120000",
+    "queue.buffering.max.kbytes": str(32 * 2**10),
+}
+
+_SINK_NAMES = {
+    "delivery.timeout.ms": "message.timeout.ms",
+    "max.request.size": "message.max.bytes",
+    "request.required.acks": "acks",
+}
+"""Names of Java, and older ones of librdkafka, for properties that have a default here."""
 
 WITHOUT_EFFECT: Mapping[str, Callable[[str, str], object]] = {
     "default.api.timeout.ms": partial(parse_int, minimum=0),
@@ -106,14 +136,20 @@ _OF_STORES = ("ssl.truststore.password", *(f"{store}.{each}" for store in _STORE
 _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 
 
-def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) -> dict[str, str]:
+def to_librdkafka(
+    java: Mapping[str, str],
+    token_provider: str | None = None,
+    *,
+    unsupported: Mapping[str, str] = _UNSUPPORTED_IN_SOURCE,
+) -> dict[str, str]:
     """Return properties, whose names are those of Java or of librdkafka without `kafka.`, under librdkafka's names."""
     _check_same(java)
+    refused = {**_UNSUPPORTED, **unsupported}
     translated: dict[str, str] = {}
     for name, value in java.items():
         own_name = _NAMES.get(name, name)
-        if name in _UNSUPPORTED:
-            raise ConfigError(f"kafka.{name}: cannot be set: {_UNSUPPORTED[name]}")
+        if name in refused:
+            raise ConfigError(f"kafka.{name}: cannot be set: {refused[name]}")
         if name in WITHOUT_EFFECT:
             WITHOUT_EFFECT[name](f"kafka.{name}", value.strip())
         elif name == "sasl.jaas.config":
@@ -126,6 +162,22 @@ def to_librdkafka(java: Mapping[str, str], token_provider: str | None = None) ->
         elif name not in _OF_STORES:
             translated[own_name] = value
     return translated | _stores(java) | _tokens(java, token_provider)
+
+
+def to_librdkafka_producer(java: Mapping[str, str], token_provider: str | None = None) -> dict[str, str]:
+    """Return the properties of a producer, with the defaults of Java's."""
+    given = {_SINK_NAMES.get(name, name): value for name, value in java.items()}
+    if "buffer.memory" in given:
+        size = parse_int("kafka.buffer.memory", given.pop("buffer.memory"), minimum=2**10, maximum=2**41 - 1)
+        given["queue.buffering.max.kbytes"] = str(size // 2**10)
+    if "max.block.ms" in given:
+        # A full queue is waited for as long as its records may take.
+        parse_int("kafka.max.block.ms", given.pop("max.block.ms"), minimum=0, maximum=2**63 - 1)
+    properties = {**_SINK_DEFAULTS, **to_librdkafka(given, token_provider, unsupported=_UNSUPPORTED_IN_SINK)}
+    if properties["acks"].strip() in {"all", "-1"}:
+        # As in Java, not with fewer acknowledgements unless it is asked for.
+        properties.setdefault("enable.idempotence", "true")
+    return properties
 
 
 def _check_same(java: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -17,8 +17,9 @@ from pyspark.sql.types import StructField, StructType
 
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.spark._arrow import COLUMNS, HEADERS, check_columns
+from rackassign.spark._kafka_clients import check_producer
 from rackassign.spark._offsets import RowBounds
-from rackassign.spark._options import Mode, Options, without_effect
+from rackassign.spark._options import Mode, Options, WriteOptions, without_effect
 from rackassign.spark._splits import Split
 from rackassign.spark._tasks import (
     drop_spark_path_finders,
@@ -31,6 +32,8 @@ from rackassign.spark._tasks import (
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.datasource import Filter
+
+    from rackassign.spark._writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -171,12 +174,22 @@ class RackassignDataSource(DataSource):
             # An error raised here is hidden by an UnboundLocalError: Spark's caller stops a reader that it did not get.
             return FailingStreamReader(str(error))
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - as Spark calls it
-        raise ConfigError(
-            f'format("{NAME}") only reads: write with format("kafka"), or with RackAwareProducer in foreachPartition'
-        )
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: FBT001 - as Spark calls it
+        if overwrite:
+            raise ConfigError("mode overwrite: records of a topic are not replaced; use mode append")
+        return self.streamWriter(schema, overwrite)
 
-    streamWriter = writer  # noqa: N815 - as Spark calls it
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: ARG002, FBT001, N802 - as Spark calls it
+        """Return the writer of a stream; with output mode `complete`, all rows are written again with each batch."""
+        from rackassign.spark._metadata import KafkaMetadata  # noqa: PLC0415 - it loads confluent_kafka
+        from rackassign.spark._writer import Writer  # noqa: PLC0415 - most queries do not need it
+
+        options = WriteOptions.of({str(name): str(value) for name, value in self.options.items()})
+        writer = Writer(options, schema)
+        # What executors could only find out one by one: properties, the login, and whether there are brokers.
+        check_producer(options.client)
+        KafkaMetadata(options.client).brokers()
+        return writer
 
     def _options(self, mode: Mode, *, only_columns: bool = False) -> Options:
         options = {str(name): str(value) for name, value in self.options.items()}

@@ -1,10 +1,10 @@
-"""The librdkafka clients of the driver and of executors: tokens of the user, and a pool of consumers.
+"""The librdkafka clients of the driver and of executors: tokens of the user, and pools of consumers and producers.
 
 With the mechanism OAUTHBEARER a client needs a token at the start and a new one before each runs out. librdkafka
 requests them with a callback. A callback cannot be sent to executors and is therefore an option by name
 (`tokenProvider`), which each process imports.
 
-Consumers are reused by the tasks of a worker process. A worker process of Spark reads one range after the other. The
+Clients are reused by the tasks of a worker process. A worker process of Spark reads one range after the other. The
 cost of a consumer (its threads, its connections and the metadata of the topic) is paid once for all ranges that are
 read with the same settings. Metadata have all partitions of a topic and any broker responds, in most cases one in
 another rack. So they are requested once for each consumer and topic. librdkafka requests them again when a broker
@@ -22,8 +22,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
@@ -31,7 +31,7 @@ from rackassign.spark._client_config import TOKEN_CALLBACK
 from rackassign.text import describe_error, short_repr, strip_control_chars, without_secrets
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, KafkaError, Message, Producer
     from confluent_kafka.admin import AdminClient
 
 
@@ -68,6 +68,25 @@ def new_consumer(properties: Mapping[str, Any]) -> Consumer:
     from confluent_kafka import Consumer  # noqa: PLC0415 - loaded on first use
 
     return _created(Consumer, properties)
+
+
+def new_producer(properties: Mapping[str, Any]) -> Producer:
+    """Return a producer that writes locally if it has a rack."""
+    from confluent_kafka import Producer  # noqa: PLC0415 - loaded on first use
+
+    if "client.rack" not in properties:
+        return _created(Producer, properties)
+    from rackassign.clients.confluent import RackAwareProducer  # noqa: PLC0415 - loaded on first use
+
+    return _created(RackAwareProducer, properties)
+
+
+def check_producer(properties: Mapping[str, Any]) -> None:
+    """Create a producer and release it: librdkafka rejects some properties for a producer only."""
+    # Without brokers it does not connect, and needs no token.
+    alone = {name: value for name, value in properties.items() if name not in {"bootstrap.servers", TOKEN_CALLBACK}}
+    # It would warn that it cannot connect.
+    new_producer({**alone, "log_level": 0})
 
 
 def new_admin_client(properties: Mapping[str, Any]) -> AdminClient:
@@ -168,62 +187,65 @@ def _problem_of_extensions(extensions: object) -> str:
 
 
 IDLE_S = 30.0
-"""Seconds that an unused consumer is kept: less than the minute for which Spark keeps an idle worker."""
+"""Seconds that an unused client is kept: less than the minute for which Spark keeps an idle worker."""
 
 MAX_UNUSED = 4
-"""Consumers that are kept. Settings within a query differ by the fetch size only, which has few values at a time."""
+"""Clients that are kept. Settings within a query differ by the fetch size only, which has few values at a time."""
+
+
+class _Closeable(Protocol):
+    def close(self) -> object: ...
+
+
+_Pooled = TypeVar("_Pooled", bound=_Closeable)
 
 
 @dataclass(frozen=True, slots=True)
-class _PooledConsumer:
+class _Unused(Generic[_Pooled]):
     # Contains passwords.
     key: tuple[tuple[str, Any], ...] = field(repr=False)
-    consumer: Consumer
+    client: _Pooled
     since: float
-    led: set[TopicPartition] = field(repr=False)
-    """Partitions whose leaders were requested."""
 
 
-class ConsumerPool:
-    """A pool that lends consumers and keeps returned ones for a while. It may be used from any thread."""
+class ClientPool(Generic[_Pooled]):
+    """A pool that lends clients and keeps returned ones for a while. It may be used from any thread."""
 
-    def __init__(self, idle_s: float = IDLE_S, max_unused: int = MAX_UNUSED) -> None:
+    def __init__(
+        self, new: Callable[[Mapping[str, Any]], _Pooled], idle_s: float = IDLE_S, max_unused: int = MAX_UNUSED
+    ) -> None:
+        self._new = new
         self._idle_s = idle_s
         self._max_unused = max_unused
-        self._unused: list[_PooledConsumer] = []
+        self._unused: list[_Unused[_Pooled]] = []
         self._sweeping = False
         self._lock = threading.Lock()
 
     @contextmanager
-    def borrow(
-        self, settings: Mapping[str, Any], tps: Iterable[TopicPartition] = (), timeout_s: float = 0.0
-    ) -> Iterator[Consumer]:
-        """Lend a consumer with these settings and without an assignment; it is closed if the block fails."""
+    def lend(self, settings: Mapping[str, Any]) -> Iterator[_Pooled]:
+        """Lend a client with these settings; it is closed if the block fails."""
         key = tuple(sorted(settings.items()))
-        pooled = self._take(key) or _PooledConsumer(key, new_consumer(settings), 0.0, set())
+        client = self._take(key) or self._new(settings)
         try:
-            # Of a topic that is new to a consumer, librdkafka itself asks only once a second.
-            _request_leaders(pooled, tps, timeout_s)
-            yield pooled.consumer
-            pooled.consumer.unassign()
+            yield client
         except BaseException:
-            # Its fetched and pending records belong to no other range, and the consumer itself may have failed.
-            pooled.consumer.close()
+            # Its fetched and pending records belong to no other task, and the client itself may have failed.
+            client.close()
             raise
-        self._keep(replace(pooled, since=time.monotonic()))
+        self._keep(_Unused(key, client, time.monotonic()))
 
     def close(self) -> None:
-        """Close all unused consumers."""
+        """Close all unused clients."""
         self._close_all_but(lambda _: False)
 
-    def _take(self, key: tuple[tuple[str, Any], ...]) -> _PooledConsumer | None:
+    def _take(self, key: tuple[tuple[str, Any], ...]) -> _Pooled | None:
         with self._lock:
             for number, unused in enumerate(self._unused):
                 if unused.key == key:
-                    return self._unused.pop(number)
+                    return self._unused.pop(number).client
         return None
 
-    def _keep(self, unused: _PooledConsumer) -> None:
+    def _keep(self, unused: _Unused[_Pooled]) -> None:
         with self._lock:
             self._unused.append(unused)
             retained = self._unused[-self._max_unused :]
@@ -247,26 +269,86 @@ class ConsumerPool:
         if again:
             self._sweep_later()
 
-    def _close_all_but(self, keep: Any) -> None:  # noqa: ANN401
+    def _close_all_but(self, keep: Callable[[_Unused[_Pooled]], bool]) -> None:
         with self._lock:
             removed = [each for each in self._unused if not keep(each)]
             self._unused = [each for each in self._unused if keep(each)]
         for each in removed:
             # Closing takes as long as the connections need, so it is not done under the lock.
-            each.consumer.close()
+            each.client.close()
 
 
-def _request_leaders(pooled: _PooledConsumer, tps: Iterable[TopicPartition], timeout_s: float) -> None:
-    """Request the leaders of the topics of partitions whose leader the consumer does not know."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+class PooledConsumer:
+    """A consumer with the partitions whose leaders it has requested."""
 
-    # What fails here fails when the partitions are read, where it is reported.
-    for topic in sorted({tp.topic for tp in tps if tp not in pooled.led}):
-        with suppress(KafkaException):
-            partitions = pooled.consumer.list_topics(topic, timeout_s).topics[topic].partitions
-            pooled.led.update(TopicPartition(topic, each.id) for each in partitions.values() if each.leader >= 0)
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.consumer = new_consumer(settings)
+        self._led: set[TopicPartition] = set()
+
+    def request_leaders(self, tps: Iterable[TopicPartition], timeout_s: float) -> None:
+        """Request the leaders of the topics of partitions whose leader the consumer does not know."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+
+        # Of a topic that is new to a consumer, librdkafka itself asks only once a second.
+        # What fails here fails when the partitions are read, where it is reported.
+        for topic in sorted({tp.topic for tp in tps if tp not in self._led}):
+            with suppress(KafkaException):
+                partitions = self.consumer.list_topics(topic, timeout_s).topics[topic].partitions
+                self._led.update(TopicPartition(topic, each.id) for each in partitions.values() if each.leader >= 0)
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class ConsumerPool(ClientPool[PooledConsumer]):
+    def __init__(self, idle_s: float = IDLE_S, max_unused: int = MAX_UNUSED) -> None:
+        super().__init__(PooledConsumer, idle_s, max_unused)
+
+    @contextmanager
+    def borrow(
+        self, settings: Mapping[str, Any], tps: Iterable[TopicPartition] = (), timeout_s: float = 0.0
+    ) -> Iterator[Consumer]:
+        """Lend a consumer with these settings and without an assignment; it is closed if the block fails."""
+        with self.lend(settings) as pooled:
+            pooled.request_leaders(tps, timeout_s)
+            yield pooled.consumer
+            pooled.consumer.unassign()
 
 
 @functools.cache
 def consumers_of_this_process() -> ConsumerPool:
     return ConsumerPool()
+
+
+class PooledProducer:
+    """A producer, with the first record that it did not deliver: topic, partition and reason."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.failures = failures = list[tuple[str, int, str]]()
+
+        # Not a method: the producer refers to it, and would refer to itself.
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None and not failures:
+                failures.append((message.topic() or "", message.partition() or 0, error.str()))
+
+        # Of a record that is delivered nothing is called.
+        self.producer = new_producer({**settings, "on_delivery": delivered, "delivery.report.only.error": True})
+        self._led: set[str] = set()
+
+    def request_leaders(self, topics: Iterable[str], timeout_s: float) -> None:
+        """Wait for the leaders of topics, if the producer chooses by them; until it knows them, records cross racks."""
+        await_leaders = getattr(self.producer, "await_leaders", None)
+        if await_leaders is not None:
+            for topic in set(topics) - self._led:
+                await_leaders(topic, timeout_s)
+                self._led.add(topic)
+
+    def close(self) -> None:
+        # What is queued then belongs to a task that has failed.
+        self.producer.purge()
+        self.producer.flush()
+
+
+@functools.cache
+def producers_of_this_process() -> ClientPool[PooledProducer]:
+    return ClientPool(PooledProducer)

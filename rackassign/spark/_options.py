@@ -22,7 +22,14 @@ from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.rack_sources import RACK_VARIABLE
 from rackassign.spark._arrow import HEADERS
-from rackassign.spark._client_config import WITHOUT_EFFECT, parse_bool, parse_int, parse_text, to_librdkafka
+from rackassign.spark._client_config import (
+    WITHOUT_EFFECT,
+    parse_bool,
+    parse_int,
+    parse_text,
+    to_librdkafka,
+    to_librdkafka_producer,
+)
 from rackassign.spark._fetch_size import MAX_FETCH_BYTES
 from rackassign.spark._java_regex import compile_java_regex
 from rackassign.spark._offsets import EARLIEST, LATEST, MAX_OFFSET, parse_assignment, parse_offsets
@@ -116,20 +123,14 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, str], mode: Mode) -> Options:
         """Parse and validate options as Spark passes them. The kind of query determines defaults and valid options."""
-        options = {name.lower(): str(value) for name, value in given.items()}
-        kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
-        own = {name: value.strip() for name, value in options.items() if not name.startswith("kafka.")}
+        own, kafka = _split(given)
         _check_known(own)
         _check_coordinator(own, mode)
         _check_mode(own, mode)
-        if not kafka.get("bootstrap.servers", "").strip():
-            raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, separated by commas")
+        _check_client(kafka)
         max_fetch_bytes = parse_int(
             "kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", MAX_FETCH_BYTES)
         )
-        for name in ("request.timeout.ms", "socket.timeout.ms"):
-            if name in kafka:
-                kafka[name] = str(parse_int(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
         # Checked but not passed on. Fetches for several partitions together have no more bytes than one may have
         # (`splits.read_together`), so the limit per partition bounds responses. And a broker that waits for more bytes
         # than a fetch may have makes each fetch last kafka.fetch.max.wait.ms.
@@ -148,12 +149,68 @@ class Options:
             start=_start(own, mode),
             end=_end(own, mode),
             max_fetch_bytes=min(max_fetch_bytes, MAX_FETCH_BYTES),
-            **{
-                argument: parse(name, own[name.lower()])
-                for name, (argument, parse) in _PARSERS.items()
-                if name.lower() in own
-            },
+            **_parsed(own),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The validated options of a writer; `docs/reference/spark-options.md` describes each."""
+
+    # Properties for librdkafka, without the rack.
+    client: Mapping[str, str]
+    # Empty if rows have a column with it.
+    topic: str = ""
+    headers: bool = False
+    rack_binding: RackBinding = "executor"
+    rack_variable: str = RACK_VARIABLE
+    rack_required: bool = False
+    # The directory to which the driver writes what was sent; empty for none.
+    metrics_path: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> WriteOptions:
+        """Parse and validate options as Spark passes them."""
+        own, kafka = _split(given)
+        own = {name: value for name, value in own.items() if name not in _OF_SPARK}
+        _check_known(own, _FOR_WRITING)
+        _check_client(kafka)
+        topic = own.get("topic", "")
+        if "topic" in own:
+            _check_topics("topic", [topic])
+        if own.get("rackbinding", "").lower() == "pull":
+            raise ConfigError("rackBinding: pull is for reading: expected executor or none")
+        return cls(
+            client=Settings(to_librdkafka_producer(kafka, own.get("tokenprovider"))),
+            topic=topic,
+            **_parsed(own),
+        )
+
+
+_OF_SPARK = ("checkpointlocation", "queryname")
+"""Options of a stream itself, which Spark passes to its sink as well."""
+
+
+def _split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return options by their names in lower case: ours, and the client's without the prefix."""
+    options = {name.lower(): str(value) for name, value in given.items()}
+    kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+    return {name: value.strip() for name, value in options.items() if not name.startswith("kafka.")}, kafka
+
+
+def _check_client(kafka: dict[str, str]) -> None:
+    if not kafka.get("bootstrap.servers", "").strip():
+        raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, separated by commas")
+    for name in ("request.timeout.ms", "socket.timeout.ms"):
+        if name in kafka:
+            kafka[name] = str(parse_int(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
+
+
+def _parsed(own: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments that one option sets each."""
+    return {
+        argument: parse(name, own[name.lower()]) for name, (argument, parse) in _PARSERS.items() if name.lower() in own
+    }
 
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -217,23 +274,27 @@ _UNSUPPORTED = {
     "maxTriggerDelay": "it requires minOffsetsPerTrigger, which is not supported",
     "fetchOffset.numRetries": "librdkafka retries by itself; use kafka.request.timeout.ms",
     "fetchOffset.retryIntervalMs": "librdkafka retries by itself; use kafka.request.timeout.ms",
-    "path": "the source reads topics; use subscribe",
+    "path": "topics have no path; use subscribe for reading, and topic for writing",
     "rack": f"all executors would have the same rack; set {RACK_VARIABLE} in the environment of each"
     " executor, or set rackEnvVar",
 }
 
-DISPLAY_NAMES = {name.lower(): name for name in (*_PARSERS, *_OF_SEVERAL, *_UNSUPPORTED)}
+_FOR_WRITING = ("topic", "tokenProvider", "includeHeaders", "rackBinding", "rackEnvVar", "onMissingRack", "metricsPath")
+
+DISPLAY_NAMES = {name.lower(): name for name in (*_PARSERS, *_OF_SEVERAL, *_FOR_WRITING, *_UNSUPPORTED)}
 """The names of options in the case in which errors show them."""
 
 
-def _check_known(own: Mapping[str, str]) -> None:
+def _check_known(own: Mapping[str, str], supported: Iterable[str] = (*_PARSERS, *_OF_SEVERAL)) -> None:
+    names = {name.lower() for name in supported}
     for name in own:
         shown = DISPLAY_NAMES.get(name)
-        if shown is None:
-            supported = sorted((*_PARSERS, *_OF_SEVERAL))
-            raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(supported)}")
-        if shown in _UNSUPPORTED:
+        if name not in names and shown in _UNSUPPORTED:
             raise ConfigError(f"{shown}: not supported: {_UNSUPPORTED[shown]}")
+        if name not in names:
+            raise ConfigError(
+                f"unknown option {shown or truncate(name)}: expected one of {', '.join(sorted(supported))}"
+            )
 
 
 def _check_mode(own: Mapping[str, str], mode: Mode) -> None:

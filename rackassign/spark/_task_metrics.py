@@ -1,11 +1,12 @@
-"""The bytes that tasks received from each broker: lines of JSON if `metricsPath` is set, and their sums by batch.
+"""The bytes that tasks received from each broker and sent to each: lines of JSON if `metricsPath` is set, and sums.
 
 librdkafka counts the bytes on the wire, which are the bytes that are billed. It reports them 20 times a second, and
 each range waits for the final report. So this is for measurements and not for permanent use.
 
 The traffic of each batch of a stream is joined with Spark's query progress. Spark passes no metrics of a Python source
 to its query progress. A progress has the offsets at which a batch starts and ends, and a line has the range that a task
-has read, so each line belongs to one batch.
+has read, so each line belongs to one batch. What is written has no range: the driver appends one line for a batch whose
+tasks have all ended, with its number.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +29,10 @@ from rackassign.spark._offsets import from_json, recorded_start
 from rackassign.spark._options import Options
 from rackassign.spark._splits import OffsetRange, Split
 from rackassign.text import short_repr
-from rackassign.util.librdkafka_statistics import ConnectionStatistics, await_reports
+from rackassign.util.librdkafka_statistics import BrokerStatistics, ConnectionStatistics, await_reports
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, Producer
     from typing_extensions import Self
 
 
@@ -42,46 +44,52 @@ _MAX_WAIT_S = 5.0
 
 
 class Meter:
-    """A callback that sums up the statistics of all consumers of a process."""
+    """A callback that sums up bytes in the statistics of all clients of a kind in a process."""
 
-    def __init__(self) -> None:
-        self._received: dict[str, dict[int, int]] = {}
+    def __init__(self, size: Callable[[BrokerStatistics], int]) -> None:
+        self._size = size
+        self._sizes: dict[str, Counter[int]] = {}
         self._count = 0
         self._in_flight = 0
 
     def __call__(self, statistics: str) -> None:
         reported = ConnectionStatistics.from_json(statistics)
-        # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are received from it.
+        # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are exchanged with it.
         brokers = [broker for broker in reported.brokers.values() if broker.broker >= 0]
-        received: Counter[int] = Counter()
+        sizes: Counter[int] = Counter()
         for broker in brokers:
             # The connection to the group coordinator has the ID of that broker, which may have a second connection.
-            received[broker.broker] += broker.received_bytes
-        self._received[reported.client] = received
+            sizes[broker.broker] += self._size(broker)
+        self._sizes[reported.client] = sizes
         self._in_flight = sum(broker.in_flight for broker in brokers)
         self._count += 1
 
-    def received(self) -> Counter[int]:
+    def total(self) -> Counter[int]:
         total: Counter[int] = Counter()
-        for each in self._received.values():
+        for each in self._sizes.values():
             total.update(each)
         return total
 
-    def settle(self, consumer: Consumer) -> Counter[int]:
-        """Return the bytes received once all of a consumer are reported; it must not have an assignment."""
+    def settle(self, client: Consumer | Producer) -> Counter[int]:
+        """Return the bytes by broker once all of a client are reported; it must have nothing to fetch or to send."""
         # A fetch that was in flight when the partition was unassigned is awaited as well. Its bytes would otherwise be
         # counted for the next range that this process reads.
-        await_reports(consumer.poll, lambda: self._count, timeout_s=_MAX_WAIT_S, settled=lambda: not self._in_flight)
-        return self.received()
+        await_reports(client.poll, lambda: self._count, timeout_s=_MAX_WAIT_S, settled=lambda: not self._in_flight)
+        return self.total()
 
 
 @functools.cache
 def process_meter() -> Meter:
-    return Meter()
+    return Meter(attrgetter("received_bytes"))
 
 
-def metered_properties() -> dict[str, Any]:
-    return {"statistics.interval.ms": _INTERVAL_MS, "stats_cb": process_meter()}
+@functools.cache
+def writing_meter() -> Meter:
+    return Meter(attrgetter("sent_bytes"))
+
+
+def metered_properties(meter: Meter) -> dict[str, Any]:
+    return {"statistics.interval.ms": _INTERVAL_MS, "stats_cb": meter}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,22 +140,51 @@ def _number(value: object) -> int:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What the tasks in a rack have written of a batch."""
+
+    batch: int
+    rack: str | None
+    # Sent bytes by broker.
+    sent: Mapping[int, int]
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Parse a line of `to_json`; raise what `SplitReport.from_json` does."""
+        fields = json.loads(line)
+        return cls(
+            _number(fields["batch"]),
+            fields["rack"],
+            {int(broker): _number(size) for broker, size in fields["sent"].items()},
+        )
+
+    def to_json(self) -> str:
+        return json.dumps({"batch": self.batch, "rack": self.rack, "sent": dict(sorted(self.sent.items()))})
+
+
 def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:
     """Append a line to the file of this process in a directory, which is created if missing."""
-    report = SplitReport(split.range, rack, tuple(split.racks), useful, received)
+    append_line(directory, SplitReport(split.range, rack, tuple(split.racks), useful, received).to_json())
+
+
+def append_line(directory: str, line: str) -> None:
     folder = Path(directory)
     name = REPORTS.replace("*", f"{socket.gethostname()}-{os.getpid()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / name).open("a", encoding="utf-8") as file:
-            file.write(report.to_json() + "\n")
+            file.write(line + "\n")
     except OSError as error:
         raise ConfigError(f"metricsPath: cannot write to {short_repr(directory)}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTraffic:
-    """What the tasks of a batch have read, in bytes. A range that was read again, by a retried task, counts again.
+    """What the tasks of a batch have read and written, in bytes.
+
+    A range that was read again, by a retried task, counts again. What is written is known of a batch that has ended, of
+    the tasks that have completed it.
 
     Args:
         batch: The number of the batch, `batchId` in its progress.
@@ -159,6 +196,9 @@ class BatchTraffic:
             read from a leader although the rack has a replica.
         unreported: Offsets of the batch that are in no report. Above 0 the other figures are too small: a task has
             ended before its report, or reports of some executors are missing.
+        written_local: Sent to brokers in the rack of the executor, by a writer with `metricsPath`; as on the wire.
+        written_crossed: Sent to brokers in other racks.
+        written_unknown: Sent by an executor without a rack, or to a broker whose rack is not known.
     """
 
     batch: int
@@ -168,6 +208,9 @@ class BatchTraffic:
     unknown: int = 0
     stolen: int = 0
     unreported: int = 0
+    written_local: int = 0
+    written_crossed: int = 0
+    written_unknown: int = 0
 
     @property
     def received(self) -> int:
@@ -240,7 +283,7 @@ def batch_traffic(options: Mapping[str, str], progress: Iterable[Any], *, source
     return traffic_of(batches, list(read_reports(Path(parsed.metrics_path))), racks)
 
 
-def read_reports(folder: Path) -> Iterator[SplitReport]:
+def read_reports(folder: Path) -> Iterator[SplitReport | WriteReport]:
     """Yield the reports in a folder, which may not exist yet."""
     for file in sorted(folder.glob(REPORTS)):
         try:
@@ -254,36 +297,41 @@ def read_reports(folder: Path) -> Iterator[SplitReport]:
 
 
 def traffic_of(
-    batches: Iterable[BatchOffsets], reports: Sequence[SplitReport], racks: Mapping[int, str | None]
+    batches: Iterable[BatchOffsets], reports: Sequence[SplitReport | WriteReport], racks: Mapping[int, str | None]
 ) -> list[BatchTraffic]:
     """Return the traffic of each batch, in the order of the batches."""
     rows = []
+    written = [report for report in reports if isinstance(report, WriteReport)]
     for batch in batches:
-        own = [report for report in reports if batch.contains(report.range)]
+        own = [report for report in reports if isinstance(report, SplitReport) and batch.contains(report.range)]
         total: Counter[str] = Counter()
-        for report in own:
-            total["useful"] += report.useful
-            for broker, size in report.received.items():
-                kind = _kind(report.rack, racks.get(broker))
+        for report in written:
+            if report.batch == batch.batch:
+                for broker, size in report.sent.items():
+                    total[f"written_{_kind(report.rack, racks.get(broker))}"] += size
+        for read in own:
+            total["useful"] += read.useful
+            for broker, size in read.received.items():
+                kind = _kind(read.rack, racks.get(broker))
                 total[kind] += size
-                if kind == "crossed" and report.replica_racks and report.rack not in report.replica_racks:
+                if kind == "crossed" and read.replica_racks and read.rack not in read.replica_racks:
                     total["stolen"] += size
-        unreported = batch.unreported(report.range for report in own)
+        unreported = batch.unreported(read.range for read in own)
         rows.append(BatchTraffic(batch.batch, **total, unreported=unreported))
     return rows
 
 
-def _parsed(place: str, line: str) -> SplitReport:
+def _parsed(place: str, line: str) -> SplitReport | WriteReport:
     try:
-        return SplitReport.from_json(line)
+        return (WriteReport if '"batch": ' in line else SplitReport).from_json(line)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(place, f"expected a report of metricsPath: {error}") from None
 
 
-def _kind(reader: str | None, broker: str | None) -> str:
-    if reader is None or broker is None:
+def _kind(executor: str | None, broker: str | None) -> str:
+    if executor is None or broker is None:
         return "unknown"
-    return "local" if reader == broker else "crossed"
+    return "local" if executor == broker else "crossed"
 
 
 def _offsets(written: object) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:

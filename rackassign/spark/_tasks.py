@@ -30,7 +30,7 @@ from pyspark.sql.datasource import InputPartition
 from rackassign.errors import ConfigError
 from rackassign.spark._batch_planner import Planner
 from rackassign.spark._kafka_clients import consumers_of_this_process
-from rackassign.spark._options import Options
+from rackassign.spark._options import Options, WriteOptions
 from rackassign.spark._range_reader import ReadOptions, consumer_properties, end_offset, read
 from rackassign.spark._splits import Split, distribute, read_together, worthwhile_tasks
 from rackassign.spark._task_metrics import metered_properties, process_meter, write_report
@@ -142,7 +142,7 @@ def batches(options: Options, splits: Sequence[Split], names: Sequence[str], rac
         HEADERS in names,
         partial(end_offset, options.client) if options.client.get("isolation.level") == "read_committed" else None,
     )
-    metered = metered_properties() if options.metrics_path else {}
+    metered = metered_properties(process_meter()) if options.metrics_path else {}
     groups = [(split,) for split in splits] if options.metrics_path else read_together(splits, options.max_fetch_bytes)
     for group in groups:
         properties = consumer_properties(options.client, rack, group[0].fetch_bytes) | metered
@@ -171,8 +171,8 @@ def _metered(
     write_report(options.metrics_path, split, here, useful, received)
 
 
-def executor_rack(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the rack to which reads from this executor are bound; None to read from leaders."""
+def executor_rack(options: Options | WriteOptions, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the rack to which this executor is bound; None to use leaders in all racks."""
     if options.rack_binding == "none":
         return None
     rack = _rack_of_environment(options, environment)
@@ -180,7 +180,7 @@ def executor_rack(options: Options, environment: Mapping[str, str] = os.environ)
         problem = f"{options.rack_variable} is not set on this executor"
         if options.rack_required:
             raise ConfigError(f"onMissingRack: fail: {problem}")
-        log.warning("%s: reading from leaders in any rack", problem)
+        log.warning("%s: leaders in all racks are used", problem)
     elif not _is_unicode(rack):
         # Python reads such text from variables whose bytes are not UTF-8. The client raises a SystemError for it.
         raise ConfigError(f"{options.rack_variable} on this executor is not UTF-8: {short_repr(rack)}")
@@ -196,7 +196,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _rack_of_environment(options: Options, environment: Mapping[str, str]) -> str | None:
+def _rack_of_environment(options: Options | WriteOptions, environment: Mapping[str, str]) -> str | None:
     return environment.get(options.rack_variable, "").strip() or None
 
 

@@ -28,6 +28,7 @@ class BrokerStatistics(Struct, frozen=True):
     # Broker ID; -1 for a bootstrap address.
     broker: int = field(name="nodeid")
     received_bytes: int = field(name="rxbytes")
+    sent_bytes: int = field(name="txbytes")
     # Requests without a response so far.
     in_flight: int = field(name="waitresp_cnt")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def broker(broker_id: int, received: int, *, in_flight: int = 0) -> dict[str, Any]:
+def broker(broker_id: int, received: int, *, sent: int = 0, in_flight: int = 0) -> dict[str, Any]:
     """Return the counts of a connection."""
-    return {"nodeid": broker_id, "rxbytes": received, "waitresp_cnt": in_flight}
+    return {"nodeid": broker_id, "rxbytes": received, "txbytes": sent, "waitresp_cnt": in_flight}
 
 
 def partition(number: int, **counts: Any) -> dict[str, Any]:

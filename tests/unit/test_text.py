@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from kafka.errors import (
 from rackassign.cli.connection import client_config
 from rackassign.clients.confluent._config import ConsumerConfig
 from rackassign.errors import ConfigError
-from rackassign.spark._kafka_clients import _PooledConsumer
+from rackassign.spark._kafka_clients import _Unused
 from rackassign.spark._metadata import KafkaMetadata
 from rackassign.spark._options import Options
 from rackassign.spark._pull.coordinator import SplitCoordinator
@@ -167,7 +168,7 @@ def test_the_spark_source_shows_none() -> None:
     options = Options.of(told, "batch")
     assert options.client["sasl.password"] == SECRET
     assert SECRET not in repr(options)
-    assert SECRET not in repr(_PooledConsumer((("sasl.password", SECRET),), None, 0.0, set()))  # type: ignore[arg-type]
+    assert SECRET not in repr(_Unused((("sasl.password", SECRET),), StringIO(), 0.0))
 
 
 def test_what_librdkafka_says_of_a_property_has_none_of_it() -> None:

@@ -159,6 +159,15 @@ class LeaderWatch:
             if topic in self._new and self._patient and not self._over:
                 self._patient = self._read.wait_for(lambda: topic not in self._new, _FIRST_RECORD_S)
 
+    def await_leaders(self, topic: str, timeout_s: float) -> bool:
+        """Read the leaders of this topic, too, and return whether they are known; waits for them."""
+        with self._read:
+            if topic not in self._topics:
+                self._topics.add(topic)
+                self._new.add(topic)
+                self._look.set()
+            return self._read.wait_for(lambda: topic in self.leaders.topics, timeout_s)
+
     def refuse(self, topic: str) -> None:
         """Note that the producer does not know a partition that was chosen; returns at once."""
         if topic not in self._refused:
@@ -417,6 +426,14 @@ class RackAwareProducer(Producer):
                 taken = super().produce_batch(topic, part, _ANY, *args, **more)
             count += taken
         return count
+
+    def await_leaders(self, topic: str, timeout_s: float) -> bool:
+        """Wait until the leaders of a topic are known, so that its first records go to those in the rack, too.
+
+        Returns:
+            Whether they are known; False also for a producer without a rack, which does not choose by them.
+        """
+        return self._local.rack is not None and self._watch.await_leaders(topic, timeout_s)
 
     def locality(self) -> RackTraffic:
         """Return the traffic written so far, by topic and by rack of the leader, as of librdkafka's last statistics.

@@ -181,11 +181,6 @@ def test_a_query_without_columns_is_refused_because_it_would_have_no_rows() -> N
         RackassignDataSource(OPTIONS).reader(StructType())
 
 
-def test_writing_is_refused_with_what_to_use_instead() -> None:
-    with pytest.raises(ConfigError, match=r'only reads: write with format\("kafka"\), or with RackAwareProducer'):
-        RackassignDataSource({}).writer(StructType(), overwrite=False)
-
-
 def test_a_query_that_gets_no_filters_refuses_the_option() -> None:
     options = {**OPTIONS, "pushFilters": "true"}
     with pytest.raises(ConfigError, match="pushFilters: only for batch queries"):

@@ -20,22 +20,25 @@ from rackassign.spark._splits import OffsetRange, Split
 from rackassign.spark._task_metrics import (
     BatchOffsets,
     BatchTraffic,
-    Meter,
     SplitReport,
+    WriteReport,
+    append_line,
+    process_meter,
     read_reports,
     traffic_of,
     write_report,
+    writing_meter,
 )
 from tests.helpers.librdkafka_statistics import broker, statistics_json
 
 
 def test_what_was_received_is_told_by_broker(tmp_path: Path) -> None:
-    meter = Meter()
+    meter = process_meter.__wrapped__()
     for name, received in (("one", 5), ("two", 7), ("one", 6)):
         meter(statistics_json((), {"k:1/bootstrap": broker(-1, 99), "k:1/1": broker(1, received)}, client=name))
-    assert meter.received() == Counter({1: 13})
+    assert meter.total() == Counter({1: 13})
     split = Split(OffsetRange(TopicPartition("t", 3), 5, 9), ("a",), 10, 1)
-    write_report(str(tmp_path / "new"), split, "a", 4, meter.received())
+    write_report(str(tmp_path / "new"), split, "a", 4, meter.total())
     (file,) = (tmp_path / "new").iterdir()
     assert json.loads(file.read_text("utf-8")) == {
         "topic": "t",
@@ -57,15 +60,15 @@ def test_a_folder_that_cannot_be_written_to_is_named_with_its_option(tmp_path: P
 
 
 def test_connections_of_one_broker_are_summed() -> None:
-    meter = Meter()
+    meter = process_meter.__wrapped__()
     meter(statistics_json((), {"k:1/1": broker(1, 5), "GroupCoordinator": broker(1, 2)}))
-    assert meter.received() == Counter({1: 7})
+    assert meter.total() == Counter({1: 7})
 
 
 class Consumer:
     """A consumer whose statistics wait in a queue until it is polled."""
 
-    def __init__(self, meter: Meter, queued: list[str], coming: list[str]) -> None:
+    def __init__(self, meter: Callable[[str], None], queued: list[str], coming: list[str]) -> None:
         # `queued`: statistics that were made before the first poll.
         self._meter = meter
         self._queued = deque(queued)
@@ -80,7 +83,7 @@ class Consumer:
 
 
 def received_when_settled(queued: list[str], coming: list[str]) -> Counter[int]:
-    meter = Meter()
+    meter = process_meter.__wrapped__()
     consumer: Any = Consumer(meter, queued, coming)
     return meter.settle(consumer)
 
@@ -130,6 +133,32 @@ def report(
     return SplitReport(
         OffsetRange(TopicPartition("t", partition), start, end), rack, replicas, 10 * (end - start), received
     )
+
+
+def test_what_is_sent_is_counted_apart() -> None:
+    meter = writing_meter.__wrapped__()
+    meter(statistics_json((), {"k:1/1": broker(1, 5, sent=8)}))
+    assert meter.total() == Counter({1: 8})
+
+
+def test_what_is_written_belongs_to_the_batch_with_its_number() -> None:
+    reports: list[SplitReport | WriteReport] = [
+        report(0, 0, 10, {1: 7}),
+        WriteReport(4, "a", {1: 100, 2: 20, 3: 5}),
+        WriteReport(4, None, {1: 3}),
+        WriteReport(5, "a", {1: 999}),
+    ]
+    assert traffic_of([batch(4, (0,), (10,))], reports, RACKS) == [
+        BatchTraffic(4, useful=100, local=7, written_local=100, written_crossed=20, written_unknown=8)
+    ]
+
+
+def test_reports_of_both_kinds_are_read_from_one_folder(tmp_path: Path) -> None:
+    written = WriteReport(4, "a", {2: 3, 1: 100})
+    write_report(str(tmp_path), Split(OffsetRange(TopicPartition("t", 0), 0, 9), ("a",), 0, 1), "a", 5, Counter({1: 7}))
+    append_line(str(tmp_path), written.to_json())
+    _, found = read_reports(tmp_path)
+    assert found == written
 
 
 def test_a_report_belongs_to_the_batch_that_contains_its_range() -> None:

@@ -1,0 +1,151 @@
+"""What the writer of Spark checks before a task starts."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from rackassign.errors import ConfigError
+from rackassign.spark._datasource import RackassignDataSource
+from rackassign.spark._options import WriteOptions
+from rackassign.spark._writer import Writer, check_schema
+
+BROKERS = {"kafka.bootstrap.servers": "k:1"}
+HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def headers_of(value: DataType) -> ArrayType:
+    return ArrayType(StructType([StructField("key", StringType()), StructField("value", value)]))
+
+
+TYPES: Mapping[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "array<string>": ArrayType(StringType()),
+    HEADERS: headers_of(BinaryType()),
+    "array<struct<key:string,value:string>>": headers_of(StringType()),
+}
+
+
+def of(**options: str) -> WriteOptions:
+    return WriteOptions.of({**BROKERS, **{name.replace("_", "."): value for name, value in options.items()}})
+
+
+def schema(columns: str) -> StructType:
+    return StructType(
+        [StructField(name, TYPES[kind]) for name, kind in (each.split(" ", 1) for each in columns.split("; "))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"topic": "a b"}, 'topic: invalid topic name "a b"'),
+        ({"topic": ""}, 'topic: invalid topic name ""'),
+        ({"subscribe": "t"}, "unknown option subscribe: expected one of includeHeaders, .*, topic"),
+        ({"rack": "a"}, "rack: not supported: all executors would have the same rack"),
+        ({"rackBinding": "pull"}, "rackBinding: pull is for reading"),
+        ({"includeHeaders": "maybe"}, "includeHeaders: expected"),
+        ({"tokenProvider": "a.b"}, "tokenProvider: only for kafka.sasl.mechanism=OAUTHBEARER"),
+        ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
+        ({"kafka.client.rack": "a"}, "kafka.client.rack: cannot be set"),
+        ({"kafka.key.serializer": "x"}, "kafka.key.serializer: cannot be set"),
+        ({"kafka.partitioner": "random"}, "kafka.partitioner: cannot be set"),
+        ({"kafka.transactional.id": "x"}, "kafka.transactional.id: cannot be set"),
+        ({"kafka.buffer.memory": "0"}, "kafka.buffer.memory: expected a whole number from 1024"),
+        ({"kafka.max.block.ms": "-1"}, "kafka.max.block.ms: expected a whole number from 0"),
+        ({"kafka.request.timeout.ms": "1"}, "kafka.request.timeout.ms: expected a whole number from 10"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_by_name(given: Mapping[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        WriteOptions.of({**BROKERS, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, {"acks": "all", "enable.idempotence": "true", "partitioner": "murmur2_random"}),
+        ({"kafka.acks": "-1"}, {"acks": "-1", "enable.idempotence": "true"}),
+        ({"kafka.acks": "1"}, {"acks": "1", "enable.idempotence": None}),
+        ({"kafka.enable.idempotence": "false"}, {"acks": "all", "enable.idempotence": "false"}),
+        ({}, {"message.max.bytes": "1048576", "message.timeout.ms": "120000", "queue.buffering.max.kbytes": "32768"}),
+        ({"kafka.max.request.size": "9", "kafka.delivery.timeout.ms": "8"}, {"message.max.bytes": "9"}),
+        ({"kafka.delivery.timeout.ms": "8"}, {"message.timeout.ms": "8"}),
+        ({"kafka.buffer.memory": "4096"}, {"queue.buffering.max.kbytes": "4"}),
+        ({"kafka.linger.ms": "7", "kafka.max.block.ms": "9"}, {"linger.ms": "7", "max.block.ms": None}),
+    ],
+)
+def test_defaults_are_those_of_javas_producer(given: Mapping[str, str], found: Mapping[str, str | None]) -> None:
+    client = WriteOptions.of({**BROKERS, "topic": "t", **given}).client
+    assert {name: client.get(name) for name in found} == found
+
+
+def test_options_of_the_stream_itself_and_names_in_any_case_are_accepted() -> None:
+    given = {"checkpointLocation": "/c", "queryName": "q", "TOPIC": "t", "OnMissingRack": "fail", "metricspath": "/m"}
+    found = WriteOptions.of({**BROKERS, **given})
+    assert (found.topic, found.rack_required, found.metrics_path) == ("t", True, "/m")
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ("value string", None),
+        (f"key binary; value binary; partition int; headers {HEADERS}; topic string", None),
+        ("key string", "value: this column is missing; the columns are key"),
+        ("Value string", "value: this column is missing"),
+        ("value int", "value: expected type string or binary, got int"),
+        ("key bigint; value string", "key: expected type string or binary, got bigint"),
+        ("value string; partition bigint", "partition: expected type int, got bigint"),
+        ("value string; topic binary", "topic: expected type string, got binary"),
+        ("value string; headers array<string>", "headers: expected type array"),
+        ("value string; headers array<struct<key:string,value:string>>", "headers: expected type array"),
+    ],
+)
+def test_columns_are_those_of_the_jvm_sink(columns: str, problem: str | None) -> None:
+    if problem is None:
+        check_schema(of(topic="t"), schema(columns))
+    else:
+        with pytest.raises(ConfigError, match=problem):
+            check_schema(of(topic="t"), schema(columns))
+
+
+def test_a_topic_is_named_by_an_option_or_a_column() -> None:
+    check_schema(of(), schema("value string; topic string"))
+    with pytest.raises(ConfigError, match="topic is missing: set the option topic, or add a column topic"):
+        check_schema(of(), schema("value string"))
+
+
+def test_columns_that_are_not_written_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    check_schema(of(topic="t"), schema("value string; offset bigint; Key string; topic string"))
+    assert caplog.messages == [
+        "these columns are not written: Key, offset",
+        "column topic: the option topic is set as well, and has precedence",
+    ]
+
+
+def test_records_of_a_topic_are_not_overwritten() -> None:
+    with pytest.raises(ConfigError, match=r"mode overwrite: .*; use mode append"):
+        RackassignDataSource({**BROKERS, "topic": "t"}).writer(schema("value string"), overwrite=True)
+
+
+def test_a_writer_reaches_executors_without_showing_its_passwords() -> None:
+    options = {**BROKERS, "topic": "t", "kafka.sasl.password": "geheim"}
+    writer = Writer(WriteOptions.of(options), schema("value string"))
+    copy = pickle.loads(pickle.dumps(writer))  # noqa: S301 - made here
+    assert copy._options == writer._options
+    assert "geheim" not in repr(copy._options)
