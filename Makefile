@@ -227,10 +227,12 @@ bench-flow-logs: $(VENV)/dev.stamp ## Flow logs in one process, on Spark and bes
 	$(BIN)/python -m benchmarks.flow_logs
 
 .PHONY: bench-spark
-bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source beside ours; half an hour
+bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source and sink beside ours; half an hour
 	$(SPARK40)/bin/python -m benchmarks.spark_racks
 	$(SPARK40)/bin/python -m benchmarks.spark_racks --record 100 --records 250000 --runs 3
 	$(SPARK40)/bin/python -m benchmarks.spark
+	$(SPARK40)/bin/python -m benchmarks.spark_writes
+	$(SPARK40)/bin/python -m benchmarks.spark_writes --record 1000 --keys
 
 .PHONY: bench-stateful
 bench-stateful: $(VENV)/dev.stamp ## How long state of a killed zone stands still, with warm copies and without

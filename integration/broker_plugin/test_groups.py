@@ -202,8 +202,7 @@ def moves(before: Owned, after: Owned) -> int:
 @pytest.mark.parametrize(
     "kafka_version",
     [
-        pytest.param(OLDEST, marks=pytest.mark.long),
-        *(pytest.param(old, marks=pytest.mark.release) for old in OLDER),
+        *(pytest.param(old, marks=pytest.mark.release) for old in (OLDEST, *OLDER)),
         None,
     ],
 )
@@ -300,7 +299,7 @@ def test_different_subscriptions_and_patterns_are_assigned(group: Group, make_to
     assert LOCAL["c"] <= {tp.partition for tp in owned["c"]}
 
 
-@pytest.mark.parametrize("kafka_version", [pytest.param(OLDEST, marks=pytest.mark.long), None])
+@pytest.mark.parametrize("kafka_version", [pytest.param(OLDEST, marks=pytest.mark.release), None])
 def test_members_that_request_uniform_read_locally_too(group: Group) -> None:
     for rack in RACKS:
         group.confluent(rack, more=UNIFORM)

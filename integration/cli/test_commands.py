@@ -196,7 +196,7 @@ def test_a_demo_group_shows_what_can_be_saved_and_survives_the_loss_of_a_rack(ca
     assert list(cache.glob("up/*")) == []
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_what_a_killed_owner_leaves_does_not_matter(cache: Path, first_port: int) -> None:
     up = [*RACKASSIGN, "cluster", "up", "--racks", "a", "--port", str(first_port), "--output", "json"]
     with running(up) as process:

@@ -19,7 +19,7 @@ from tools.chaos.history import Acked, History
 from tools.chaos.member import CONFLUENT
 from tools.chaos.schedule import RACKS, promised
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long, pytest.mark.release]
 
 
 class TimedWarning(UserWarning):
@@ -46,7 +46,6 @@ def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeClus
     assert len(rebalances(history)) >= 2
 
 
-@pytest.mark.release
 def test_members_that_read_with_librdkafka_lose_nothing_either(make_cluster: MakeCluster, tmp_path: Path) -> None:
     history = run(1, 30, make_cluster(RACKS), tmp_path, CONFLUENT)
     judge(history, tmp_path)

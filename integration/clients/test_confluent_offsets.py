@@ -282,7 +282,7 @@ def test_a_pattern_that_is_none_costs_no_assignment(rack_cluster: Cluster, topic
         wait_until(lambda: one.consume() == PARTITIONS, "all records")
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_committed_offsets_are_known_while_the_coordinator_moves(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 1)
     with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:

@@ -28,7 +28,8 @@ def stop_until_unlisted(cluster: Cluster, broker: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kafka_version", ["3.9.2", pytest.param("4.0.2", marks=pytest.mark.release)])
+@pytest.mark.release
+@pytest.mark.parametrize("kafka_version", ["3.9.2", "4.0.2"])
 def test_a_plan_that_replaces_a_broker_that_may_only_be_offline_warns(
     make_cluster: MakeCluster, kafka_version: str, tmp_path: Path
 ) -> None:

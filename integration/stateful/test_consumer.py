@@ -94,7 +94,7 @@ def test_a_former_owner_that_wakes_up_changes_nothing(fleet: Callable[..., Fleet
     three.end()
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_whatever_happens_to_members_and_brokers_each_record_counts_once(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:

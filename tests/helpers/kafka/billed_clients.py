@@ -18,7 +18,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from prometheus_client import CollectorRegistry, start_http_server
 
-from rackassign import RackAwareConsumer, RackAwareProducer
+from rackassign import RackAwareConsumer, RackAwareProducer, attach
 from rackassign.monitoring.prometheus import ProducerMetrics
 from tests.helpers.kernel_traffic import ConnectionBytes
 
@@ -65,6 +65,10 @@ def start(
             "client_rack": rack if near else "",
         }
         made = RackAwareConsumer(topic, **{**config, "client_rack": rack}) if aware else KafkaConsumer(topic, **config)
+        if not aware:
+            # With the strategy and the rack of kafka-python, and without its defects: on a busy machine a member of it
+            # can stop to read for good.
+            attach(made)
         reading.append(threading.Thread(target=consume, args=(made, group, over, values), daemon=True))
         reading[-1].start()
     start_http_server(options["port"], registry=registry)
