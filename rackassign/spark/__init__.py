@@ -12,8 +12,8 @@ Invariants of this package:
   move between the two sources. An option that cannot be supported is rejected by name and never ignored.
 * Little is fetched that no query uses, because traffic is what racks are meant to save. The size of a fetch follows
   from the range (`_fetch_size`), and nothing is fetched after the fetch that contains the end of the range.
-* A worker process keeps its consumers and producers (`_kafka_clients`) and, with `metricsPath`, the statistics of their traffic
-  (`_task_metrics`). Modules keep no other state.
+* A worker process keeps its consumers and producers (`_kafka_clients`) and, with `metricsPath`, the statistics of their
+  traffic (`_task_metrics`). Modules keep no other state.
 """
 
 from __future__ import annotations

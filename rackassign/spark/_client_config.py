@@ -166,6 +166,7 @@ def to_librdkafka(
 
 def to_librdkafka_producer(java: Mapping[str, str], token_provider: str | None = None) -> dict[str, str]:
     """Return the properties of a producer, with the defaults of Java's."""
+    _check_same(java, _SINK_NAMES)
     given = {_SINK_NAMES.get(name, name): value for name, value in java.items()}
     if "buffer.memory" in given:
         size = parse_int("kafka.buffer.memory", given.pop("buffer.memory"), minimum=2**10, maximum=2**41 - 1)
@@ -174,16 +175,16 @@ def to_librdkafka_producer(java: Mapping[str, str], token_provider: str | None =
         # A full queue is waited for as long as its records may take.
         parse_int("kafka.max.block.ms", given.pop("max.block.ms"), minimum=0, maximum=2**63 - 1)
     properties = {**_SINK_DEFAULTS, **to_librdkafka(given, token_provider, unsupported=_UNSUPPORTED_IN_SINK)}
-    if properties["acks"].strip() in {"all", "-1"}:
+    if properties["acks"].strip().lower() in {"all", "-1"}:
         # As in Java, not with fewer acknowledgements unless it is asked for.
         properties.setdefault("enable.idempotence", "true")
     return properties
 
 
-def _check_same(java: Mapping[str, str]) -> None:
+def _check_same(java: Mapping[str, str], names: Mapping[str, str] = _NAMES) -> None:
     """Reject a property that is set by both of its names, to different values."""
     # With both, the order of options would decide. `ssl.keystore.location` is a property of librdkafka as well.
-    for name, other in _NAMES.items():
+    for name, other in names.items():
         both = name != "ssl.keystore.location" and {name, other} <= java.keys()
         if both and java[name].strip() != java[other].strip():
             raise ConfigError(

@@ -167,7 +167,7 @@ def _metered(
         yield chunk
     received = process_meter().settle(consumer) - before
     # The rack of the executor, even if `rackBinding` is none.
-    here = _rack_of_environment(options, os.environ)
+    here = rack_of_environment(options)
     write_report(options.metrics_path, split, here, useful, received)
 
 
@@ -175,7 +175,7 @@ def executor_rack(options: Options | WriteOptions, environment: Mapping[str, str
     """Return the rack to which this executor is bound; None to use leaders in all racks."""
     if options.rack_binding == "none":
         return None
-    rack = _rack_of_environment(options, environment)
+    rack = rack_of_environment(options, environment)
     if rack is None:
         problem = f"{options.rack_variable} is not set on this executor"
         if options.rack_required:
@@ -196,7 +196,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _rack_of_environment(options: Options | WriteOptions, environment: Mapping[str, str]) -> str | None:
+def rack_of_environment(options: Options | WriteOptions, environment: Mapping[str, str] = os.environ) -> str | None:
     return environment.get(options.rack_variable, "").strip() or None
 
 

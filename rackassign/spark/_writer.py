@@ -26,7 +26,7 @@ from rackassign.spark._arrow import HEADERS
 from rackassign.spark._kafka_clients import PooledProducer, producers_of_this_process
 from rackassign.spark._options import WriteOptions
 from rackassign.spark._task_metrics import WriteReport, append_line, metered_properties, writing_meter
-from rackassign.spark._tasks import drop_spark_path_finders, executor_rack
+from rackassign.spark._tasks import drop_spark_path_finders, executor_rack, rack_of_environment
 from rackassign.text import clamp_middle, strip_control_chars, truncate
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ class Writer(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[mis
             pooled.producer.flush()
             _check(pooled)
             sent = Counter[int]() if meter is None else meter.settle(pooled.producer) - before
-        return Written(records, rack, dict(sent))
+        # The rack of the executor, even if `rackBinding` is none.
+        return Written(records, rack_of_environment(self._options), dict(sent))
 
 
 def _send(pooled: PooledProducer, rows: RecordBatch, topic: str) -> None:

@@ -68,6 +68,10 @@ def schema(columns: str) -> StructType:
         ({"kafka.transactional.id": "x"}, "kafka.transactional.id: cannot be set"),
         ({"kafka.buffer.memory": "0"}, "kafka.buffer.memory: expected a whole number from 1024"),
         ({"kafka.max.block.ms": "-1"}, "kafka.max.block.ms: expected a whole number from 0"),
+        (
+            {"kafka.max.request.size": "9", "kafka.message.max.bytes": "8"},
+            "kafka.max.request.size and kafka.message.max.bytes: they are one property",
+        ),
         ({"kafka.request.timeout.ms": "1"}, "kafka.request.timeout.ms: expected a whole number from 10"),
     ],
 )
@@ -81,6 +85,7 @@ def test_options_that_cannot_work_are_refused_by_name(given: Mapping[str, str], 
     [
         ({}, {"acks": "all", "enable.idempotence": "true", "partitioner": "murmur2_random"}),
         ({"kafka.acks": "-1"}, {"acks": "-1", "enable.idempotence": "true"}),
+        ({"kafka.acks": "ALL"}, {"acks": "ALL", "enable.idempotence": "true"}),
         ({"kafka.acks": "1"}, {"acks": "1", "enable.idempotence": None}),
         ({"kafka.enable.idempotence": "false"}, {"acks": "all", "enable.idempotence": "false"}),
         ({}, {"message.max.bytes": "1048576", "message.timeout.ms": "120000", "queue.buffering.max.kbytes": "32768"}),

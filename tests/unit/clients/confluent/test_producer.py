@@ -114,6 +114,28 @@ def test_the_first_record_of_a_topic_waits_for_leaders(monkeypatch: pytest.Monke
     assert set(sent.partitions(100)) <= {1, 2}
 
 
+def test_leaders_can_be_awaited_so_that_the_first_records_are_written_locally_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = Sent(monkeypatch, {}, Leaders())
+    assert not sent.producer.await_leaders("t", 0.01)
+    looked = threading.Event()
+
+    def slow(_: object, topics: Iterable[str], __: object) -> Leaders:
+        assert looked.wait(TIMEOUT_S)
+        return Leaders(NODES, dict.fromkeys(topics, LEADERS.topics["t"]))
+
+    monkeypatch.setattr(_producer, "read_leaders", slow)
+    begin(sent.watch, sent.producer)
+    threading.Timer(0.3, looked.set).start()
+    assert sent.producer.await_leaders("t", TIMEOUT_S)
+    assert set(sent.partitions(100)) <= {1, 2}
+
+
+def test_a_producer_without_a_rack_has_no_leaders_to_await() -> None:
+    assert not RackAwareProducer({**OFFLINE, "client.rack": ""}).await_leaders("t", TIMEOUT_S)
+
+
 def test_if_no_broker_responds_one_record_waits_and_librdkafka_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent(monkeypatch, {}, Leaders())
     held, begun, waits = threading.Event(), threading.Event(), []
