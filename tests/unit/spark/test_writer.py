@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -17,13 +19,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, RackassignError
 from rackassign.spark._datasource import RackassignDataSource
 from rackassign.spark._options import WriteOptions
-from rackassign.spark._writer import Writer, check_schema
+from rackassign.spark._writer import Writer, _send, check_schema
 
 BROKERS = {"kafka.bootstrap.servers": "k:1"}
 HEADERS = "array<struct<key:string,value:binary>>"
+ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def headers_of(value: DataType) -> ArrayType:
@@ -154,3 +157,84 @@ def test_a_writer_reaches_executors_without_showing_its_passwords() -> None:
     copy = pickle.loads(pickle.dumps(writer))  # noqa: S301 - made here
     assert copy._options == writer._options
     assert "geheim" not in repr(copy._options)
+
+
+def header(key: str | None, value: bytes | None) -> dict[str, Any]:
+    return {"key": key, "value": value}
+
+
+class ShortQueue:
+    """A pooled producer whose queue holds two records; it does not deliver the one with the key `refused`."""
+
+    def __init__(self) -> None:
+        self.producer = self
+        self.failures: list[tuple[str, int, str]] = []
+        self.delivered: list[tuple[Any, ...]] = []
+        self._queue: list[tuple[Any, ...]] = []
+
+    def request_leaders(self, topics: Iterable[str], timeout_s: float) -> None:
+        """Know them."""
+
+    def produce(self, *record: Any) -> None:
+        if len(self._queue) == 2:
+            raise BufferError
+        self._queue.append(record)
+
+    def poll(self, _: float) -> None:
+        for topic, value, key, *more in self._queue:
+            if key == b"refused":
+                self.failures.append((topic, 0, "too large"))
+            else:
+                self.delivered.append((topic, value, key, more[0], more[-1]))
+        self._queue.clear()
+
+
+def test_a_full_queue_is_waited_for_and_the_order_is_kept() -> None:
+    queue: Any = ShortQueue()
+    rows = pa.record_batch(
+        {
+            "value": pa.array(["a", None, "", "\u00fc", "e"]),
+            "key": pa.array([b"1", None, b"", b"4", b"5"]),
+            "partition": pa.array([3, None, 0, None, 1], pa.int32()),
+            "headers": pa.array(
+                [None, [], [{"key": "h", "value": b"x"}], [{"key": "", "value": None}], None], ARROW_HEADERS
+            ),
+            "ignored": pa.array([1] * 5),
+        }
+    )
+    _send(queue, rows, "t")
+    assert queue.delivered == [
+        ("t", b"a", b"1", 3, None),
+        ("t", None, None, -1, []),
+        ("t", b"", b"", 0, [("h", b"x")]),
+        ("t", b"\xc3\xbc", b"4", -1, [("", None)]),
+        ("t", b"e", b"5", 1, None),
+    ]
+
+
+def test_a_record_that_is_not_delivered_is_named_while_others_wait() -> None:
+    queue: Any = ShortQueue()
+    rows = pa.record_batch({"value": ["v"] * 9, "key": ["k", "refused", *"abcdefg"], "topic": ["t", "u", *"ttttttt"]})
+    with pytest.raises(RackassignError, match=r"^u-0: a record was not delivered: too large$"):
+        _send(queue, rows, "")
+    assert len(queue.delivered) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"topic": pa.array(["t", None])}, "topic: null in a row; set the option topic"),
+        ({"partition": pa.array([-1, None], pa.int32())}, "partition: expected 0 or more, or null, got -1"),
+        ({"headers": pa.array([[None], None], ARROW_HEADERS)}, "headers: null in the headers of a row"),
+        (
+            {"headers": pa.array([[{"key": None, "value": b""}], None], ARROW_HEADERS)},
+            "headers: a header without a key",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_written_are_refused(columns: Mapping[str, Any], problem: str) -> None:
+    queue: Any = ShortQueue()
+    rows = pa.record_batch({"value": pa.array(["v", "w"]), **columns})
+    with pytest.raises(RackassignError, match=problem):
+        _send(queue, rows, "" if "topic" in columns else "t")
+    assert queue.delivered == []
