@@ -375,8 +375,8 @@ class TransactionalCluster(SimulatedCluster):
                 self._group(where).commit(key, offset, member_id)
         else:
             assert partition is not None
-            at = partition.append(self._marker(known, commit=commit))
-            self.log(partition).marked(known.producer_id, known.epoch, at, commit=commit)
+            self.log(partition).marked(known.producer_id, known.epoch, partition.end, commit=commit)
+            partition.append(self._marker(known, commit=commit))
         known.unmarked.remove(where)
         if not known.unmarked:
             known.state = COMPLETE_COMMIT if commit else COMPLETE_ABORT
@@ -480,9 +480,9 @@ class TransactionalCluster(SimulatedCluster):
         error, there = log.check(header)
         if error or there is not None:
             return error, -1 if there is None else there, 0
-        base = partition.append(data)
-        log.appended(header, base)
-        return 0, base, 0
+        # Those who wait for records read at once what is stable by then.
+        log.appended(header, partition.end)
+        return 0, partition.append(data), 0
 
     def _verified(self, name: str, header: Header, key: Key) -> int:
         """Ask the coordinator whether a partition is in a transaction."""
