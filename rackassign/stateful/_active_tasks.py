@@ -214,6 +214,8 @@ class ActiveTasks:
                 else:
                     # Another member may have owned it in a generation that this one has not seen.
                     self.release(task)
+            if not consecutive:
+                self._inputs.ask_again()
         for task in sorted(assigned - set(self._active)):
             self._inputs.forget(task)
             store = self._shelf.available(task) if self._logs.has(task) else None

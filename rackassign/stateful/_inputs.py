@@ -119,6 +119,10 @@ class Inputs:
             self._first.pop(tp, None)
             self._renewed.discard(tp)
 
+    def ask_again(self) -> None:
+        """Ask for the IDs of the topics again: while this member was out of the group they may have changed."""
+        self._ids = None
+
     def stop(self, task: TopicPartition) -> None:
         assigned = self._consumer.assignment()
         self._consumer.pause(*(tp for tp in map(_client_tp, self._tasks.inputs(task)) if tp in assigned))
