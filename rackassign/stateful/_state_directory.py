@@ -175,10 +175,12 @@ class StateDirectory:
 
     def _replaced(self, tp: TopicPartition) -> StateFile:
         """Replace a file with an empty one."""
-        store = self._open.pop(tp, None)
+        store = self._open.get(tp)
         if store is not None:
             _close(store)
         _remove(self._file(tp))
+        # Not before: if that is interrupted, the file is not to be taken for one that may be used.
+        self._open.pop(tp, None)
         return self._new(tp)
 
     def _new(self, tp: TopicPartition) -> StateFile:
