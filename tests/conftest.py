@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, settings
 from tests.helpers.examples import examples
 from tests.helpers.html_checks import browse, chromium
 from tests.helpers.processes import heed_interrupts
-from tests.helpers.stateful_consumers import kafka
 
-__all__ = ["browse", "chromium", "kafka"]
+__all__ = ["browse", "chromium"]
 
 # Timing never decides a test, and a failure in CI must be the same failure at a desk.
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

@@ -20,7 +20,8 @@ FOLDERS = ("rackassign", "tests", "integration", "benchmarks", "tools", "example
 MAY_IMPORT = {
     "rackassign": (),
     "examples": (),
-    "tests/helpers": (),
+    # Members with state, which tests of theirs start and look at.
+    "tests/helpers": ("tests/simulation",),
     "tests/unit": ("tools", "examples"),
     # How assignments decay is a benchmark, which is tested there.
     "tests/property": ("benchmarks", "tests/simulation"),

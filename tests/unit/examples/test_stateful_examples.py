@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,9 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError, UnknownError
 from examples import deduplicate, join_orders, windowed_count, word_count
 from examples.exactly_once import stateful
 from rackassign.stateful import Output, Punctuate
+from rackassign.stateful._inputs import in_order
 from rackassign.stateful._stores import AnyStore
 from tests.helpers.documents import blocks
-from tests.helpers.fakes.kafka import Kafka, Record
-from tests.helpers.stateful_consumers import FIRST, drain, give, member
 from tests.helpers.stateful_results import (
     HOUR_MS,
     MINUTE_MS,
@@ -30,30 +30,31 @@ from tests.helpers.stateful_results import (
     expected_windows,
     read,
 )
+from tests.helpers.tasks import Record, Task
 
 JOIN = join_orders.Join("t")
 JOINED: Sequence[AnyStore] = [join_orders.joined, join_orders.unpaid, join_orders.totals]
 JOINS: Sequence[AnyStore] = [join_orders.orders, join_orders.payments, join_orders.due, *JOINED]
 
 
-def play(folder: Path, *topics: str, last: Callable[[], None] = lambda: None, **options: Any) -> dict[bytes, bytes]:
-    """Process everything with one member after the other, each without files; return the state of the task."""
-    # `last`: writes what comes after everything else was processed.
-    for number in range(3):
-        with member(folder / f"{number}", *topics, max_poll_records=7, **options) as one:
-            give(one, 0)
-            for _ in range(5):
-                one.poll(0)
-    with member(folder / "last", *topics, max_poll_records=7, **options) as one:
-        give(one, 0)
-        drain(one)
-        last()
-        drain(one)
-        return dict(one._shelf.open(FIRST).between(b"\1", b"\4"))
+Topic = list[Record]
 
 
-def feed(kafka: Kafka, key: str | bytes | None, at_ms: int, value: bytes | None = b"", topic: str = "t") -> None:
-    kafka.append(topic, 0, key.encode() if isinstance(key, str) else key, value, timestamp=at_ms)
+def play(folder: Path, *topics: Topic, last: Topic | None = None, **options: Any) -> dict[bytes, bytes]:
+    """Process everything with one owner after the other, each with a new file; return the state of the task."""
+    # `last`: what comes after everything else was processed.
+    task = Task(folder / "0", *options.values())
+    for number in range(1, max(map(len, topics)) // 7 + 2):
+        task.play(in_order([topic[(number - 1) * 7 : number * 7] for topic in topics]))
+        if number % 20 == 0:
+            task = task.successor(folder / f"{number}", *options.values())
+    task.play(last or ())
+    task.play(())
+    return dict(task.file.between(b"\1", b"\4"))
+
+
+def feed(log: Topic, key: str | bytes | None, at_ms: int, value: bytes | None = b"", topic: str = "t") -> None:
+    log.append(Record(len(log), key.encode() if isinstance(key, str) else key, value, at_ms, topic))
 
 
 ODD: Sequence[tuple[bytes | None, bytes | None]] = [
@@ -70,69 +71,60 @@ ODD: Sequence[tuple[bytes | None, bytes | None]] = [
 """Keys and values that others have not: null, empty, tombstones, no text, no JSON, and no objects."""
 
 
-def feed_odd(kafka: Kafka, *topics: str) -> None:
-    for topic in topics:
-        for key, value in (*ODD, *ODD):
-            feed(kafka, key, 7 * HOUR_MS, value, topic)
+def odd(topic: str = "t") -> Topic:
+    log: Topic = []
+    for key, value in (*ODD, *ODD):
+        feed(log, key, 7 * HOUR_MS, value, topic)
+    return log
 
 
-def records(kafka: Kafka, topic: str = "t") -> list[Record]:
-    return kafka.topics[topic].logs[0]
-
-
-def windows(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
-    dice = random.Random(5)
-    feed_odd(kafka, "t")
+def windows(folder: Path) -> tuple[Result, list[Topic]]:
+    dice, log = random.Random(5), odd()
     for number in range(400):
-        feed(kafka, dice.choice("abc"), 7 * HOUR_MS + number * 9000 - dice.choice([0, 0, 0, 30_000, 20 * MINUTE_MS]))
+        feed(log, dice.choice("abc"), 7 * HOUR_MS + number * 9000 - dice.choice([0, 0, 0, 30_000, 20 * MINUTE_MS]))
     used: list[AnyStore] = [windowed_count.counts, windowed_count.closed, windowed_count.late]
     state = play(
         folder,
+        log,
         process=windowed_count.process,
         stores=[*used, windowed_count.times],
         punctuate=[Punctuate(windowed_count.close_windows, 60)],
     )
-    return read(state, *used), [records(kafka)]
+    return read(state, *used), [log]
 
 
-def deduplication(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
-    dice = random.Random(6)
-    feed_odd(kafka, "t")
+def deduplication(folder: Path) -> tuple[Result, list[Topic]]:
+    dice, log = random.Random(6), odd()
     for number in range(400):
-        feed(kafka, f"id-{dice.randrange(90)}", 7 * HOUR_MS + number * MINUTE_MS - dice.choice([0, 10 * MINUTE_MS]))
+        feed(log, f"id-{dice.randrange(90)}", 7 * HOUR_MS + number * MINUTE_MS - dice.choice([0, 10 * MINUTE_MS]))
     used: list[AnyStore] = [deduplicate.passed, deduplicate.totals]
-    state = play(folder, process=deduplicate.process, stores=[deduplicate.seen, *used])
-    return read(state, *used), [records(kafka)]
+    state = play(folder, log, process=deduplicate.process, stores=[deduplicate.seen, *used])
+    return read(state, *used), [log]
 
 
-def join(kafka: Kafka, folder: Path) -> tuple[Result, list[Any]]:
-    dice = random.Random(7)
-    kafka.make("u")
-    feed_odd(kafka, "t", "u")
+def join(folder: Path) -> tuple[Result, list[Topic]]:
+    dice, logs = random.Random(7), [odd(), odd("u")]
     for number in range(300):
         at_ms, value = 7 * HOUR_MS + number * 20_000, json.dumps({"amount": dice.randrange(99)}).encode()
         for _ in range(dice.choice([1, 1, 1, 2])):
-            feed(kafka, f"order-{number}", at_ms, value)
+            feed(logs[0], f"order-{number}", at_ms, value)
         for _ in range(dice.choice([0, 1, 1, 2])):
-            feed(kafka, f"order-{number}", at_ms + dice.randrange(-5, 25) * MINUTE_MS, value, "u")
-
-    def last() -> None:
-        # Before that, orders may be read after payments of a later time, and are reported when that has passed too.
-        feed(kafka, "last", 16 * HOUR_MS, b"{}", "u")
-
+            feed(logs[1], f"order-{number}", at_ms + dice.randrange(-5, 25) * MINUTE_MS, value, "u")
+    whole = [list(log) for log in logs]
+    # Before that, orders may be read after payments of a later time, and are reported when that has passed too.
+    feed(logs[1], "last", 16 * HOUR_MS, b"{}", "u")
     state = play(
         folder,
-        *("t", "u"),
-        last=last,
-        copartitioned=True,
+        *whole,
+        last=logs[1][-1:],
         process=JOIN.process,
         stores=JOINS,
         punctuate=[Punctuate(JOIN.report_unpaid, 60)],
     )
-    return read(state, *JOINED), [records(kafka), records(kafka, "u")]
+    return read(state, *JOINED), logs
 
 
-Example = Callable[[Kafka, Path], tuple[Result, list[Any]]]
+Example = Callable[[Path], tuple[Result, list[Topic]]]
 
 EXAMPLES: Mapping[Example, Callable[..., Result]] = {
     windows: expected_windows,
@@ -142,17 +134,15 @@ EXAMPLES: Mapping[Example, Callable[..., Result]] = {
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_result_is_that_of_an_independent_computation(kafka: Kafka, tmp_path: Path, example: Example) -> None:
-    found, given = example(kafka, tmp_path)
+def test_the_result_is_that_of_an_independent_computation(tmp_path: Path, example: Example) -> None:
+    found, given = example(tmp_path)
     assert all(len(content) > 1 for content in found.values())
     assert differences({0: found}, {0: EXAMPLES[example](*given)}) == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_checker_reports_a_record_that_counted_twice_or_not_at_all(
-    kafka: Kafka, tmp_path: Path, example: Example
-) -> None:
-    found, given = example(kafka, tmp_path)
+def test_the_checker_reports_a_record_that_counted_twice_or_not_at_all(tmp_path: Path, example: Example) -> None:
+    found, given = example(tmp_path)
     for topic, log in enumerate(given):
         for number in (0, len(log) // 2, len(log) - 1):
             for wrong in (without(log, number), twice(log, number)):
@@ -203,39 +193,37 @@ class Producer:
 
 
 def test_a_result_stays_in_the_state_until_its_record_is_written(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka.KafkaProducer", Producer)
+    now_s = 1e9
+    monkeypatch.setattr(time, "time", lambda: now_s)
     page = blocks("docs/how-to/joins-and-windows.md")
     (recipe,) = [block for block in page if "producer.send" in block.text]
-    code = recipe.text.replace("interval_s=10", "interval_s=0.05")
     names: dict[str, Any] = {"closed": windowed_count.closed, "close_windows": windowed_count.close_windows}
-    exec(compile(code, recipe.place, "exec"), names)  # noqa: S102 - our own documentation
+    exec(compile(recipe.text, recipe.place, "exec"), names)  # noqa: S102 - our own documentation
     producer = names["producer"]
     producer.refuses = b"b@"
+    log: Topic = []
     for key in "abc":
-        feed(kafka, key, 0)
-    feed(kafka, "later", HOUR_MS)
+        feed(log, key, 0)
+    feed(log, "later", HOUR_MS)
     used: list[AnyStore] = [windowed_count.counts, windowed_count.closed, windowed_count.late, windowed_count.times]
-    with member(tmp_path, process=windowed_count.process, stores=used, punctuate=names["punctuate"]) as one:
-        give(one, 0)
+    task = Task(tmp_path / "1", windowed_count.process, used, names["punctuate"])
+    task.play(log)
 
-        def rows() -> list[bytes]:
-            return [key for (key, _), _ in one.store(FIRST)[windowed_count.closed].items()]
+    def rows() -> list[bytes]:
+        return [key for (key, _), _ in task.state[windowed_count.closed].items()]
 
-        drain(one)
-        raised = 0
-        while raised < 3 and rows():
-            try:
-                one.poll(0)
-            except MessageSizeTooLargeError:
-                raised += 1
-        assert (raised, rows()) == (3, [b"a", b"b", b"c"])
-        producer.refuses = b""
-        producer.values.clear()
-        while rows():
-            one.poll(0)
-        assert producer.values == [b"1"] * 3
+    for _ in range(3):
+        now_s += 20
+        with pytest.raises(MessageSizeTooLargeError):
+            task.play(())
+    assert rows() == [b"a", b"b", b"c"]
+    producer.refuses = b""
+    producer.values.clear()
+    task.play(())
+    assert (producer.values, rows()) == ([b"1"] * 3, [])
 
 
 def test_differences_are_named() -> None:
@@ -248,27 +236,19 @@ def test_differences_are_named() -> None:
     ]
 
 
-def test_an_order_whose_payment_is_read_late_is_joined_and_no_longer_reported(kafka: Kafka, tmp_path: Path) -> None:
-    kafka.make("u")
-    feed(kafka, "o", 0, b"{}")
-    feed(kafka, "p", HOUR_MS, b"{}")
-    options: dict[str, Any] = {
-        "copartitioned": True,
-        "process": JOIN.process,
-        "stores": JOINS,
-        "punctuate": [Punctuate(JOIN.report_unpaid, 60)],
+def test_an_order_whose_payment_is_read_late_is_joined_and_no_longer_reported(tmp_path: Path) -> None:
+    logs: list[Topic] = [[], []]
+    feed(logs[0], "o", 0, b"{}")
+    feed(logs[0], "p", HOUR_MS, b"{}")
+    feed(logs[1], "o", 15 * MINUTE_MS, b"{}", "u")
+    task = Task(tmp_path / "1", JOIN.process, JOINS, [Punctuate(JOIN.report_unpaid, 60)])
+    task.play(logs[0])
+    assert dict(task.state[join_orders.unpaid].items()) == {b"o": {"at": 0}}
+    task.play(logs[1])
+    assert dict(task.state[join_orders.unpaid].items()) == {}
+    assert dict(task.state[join_orders.joined].items()) == {
+        b"o": {"order": {"at": 0}, "payment": {"at": 15 * MINUTE_MS}}
     }
-    with member(tmp_path, "t", "u", **options) as one:
-        give(one, 0)
-        drain(one)
-        state = one.store(FIRST)
-        assert dict(state[join_orders.unpaid].items()) == {b"o": {"at": 0}}
-        feed(kafka, "o", 15 * MINUTE_MS, b"{}", "u")
-        drain(one)
-        assert dict(one.store(FIRST)[join_orders.unpaid].items()) == {}
-        assert dict(one.store(FIRST)[join_orders.joined].items()) == {
-            b"o": {"order": {"at": 0}, "payment": {"at": 15 * MINUTE_MS}}
-        }
 
 
 class Bytes(dict[bytes, bytes]):
@@ -279,8 +259,7 @@ class Bytes(dict[bytes, bytes]):
         self[key] = value
 
 
-def test_programs_that_count_take_null_and_empty_keys_and_values(kafka: Kafka) -> None:
-    feed_odd(kafka, "t")
+def test_programs_that_count_take_null_and_empty_keys_and_values() -> None:
     (page,) = [each for each in blocks("docs/how-to/exactly-once.md") if "StatefulConsumer" in each.text]
     names: dict[str, Any] = {}
     exec(page.text[: page.text.index("with StatefulConsumer(")], names)  # noqa: S102 - our own documentation
@@ -288,13 +267,13 @@ def test_programs_that_count_take_null_and_empty_keys_and_values(kafka: Kafka) -
         store: Any = Bytes()
         output = Output(["out"], lambda _: 1)
         output.begin()
-        for record in records(kafka):
+        for record in odd():
             number(record, store, output)
         output.keep()
         assert len(output.take()) == len(ODD) * 2
         assert sum(map(int, store.values())) == len(ODD) * 2
     words: Any = Bytes()
-    for record in records(kafka):
+    for record in odd():
         word_count.count(record, words)
     expected = Counter(word for _, value in (*ODD, *ODD) for word in (value or b"").split())
     assert words == {word: b"%d" % count for word, count in expected.items()}

@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 
-from rackassign.errors import ConfigError, RackassignError
+from rackassign.errors import ConfigError
 from rackassign.stateful import INT, STR, Punctuate, State, StatefulConsumer, StateStore, Store
 from rackassign.stateful._processing import LATEST_MS
-from tests.helpers.fakes.kafka import Kafka, Record
-from tests.helpers.stateful_consumers import FIRST, LOG, count, counted, drain, give, member, polled
+from tests.helpers.tasks import Record, Task
+
+
+def count(_: object, store: StateStore) -> None:
+    store.put(b"n", b"%d" % (int(store.get(b"n") or 0) + 1))
 
 
 async def coroutine(record: Record, store: StateStore) -> None:
@@ -72,12 +75,11 @@ class Later:
     ],
 )
 def test_functions_whose_body_would_not_run_are_refused_at_construction(
-    kafka: Kafka, tmp_path: Path, process: object, kind: str
+    tmp_path: Path, process: Any, kind: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"process is {kind}.*: use a plain function"):
-        member(tmp_path, process=process)
-    assert not kafka.open
-    assert LOG not in kafka.topics
+        StatefulConsumer("t", process=process, state_dir=tmp_path, group_id="g")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -90,54 +92,26 @@ def test_functions_whose_body_would_not_run_are_refused_at_construction(
     ],
 )
 def test_what_they_return_is_refused_before_anything_is_committed(
-    kafka: Kafka, tmp_path: Path, process: Callable[[Any, StateStore], Any], kind: str
+    tmp_path: Path, process: Callable[[Any, StateStore], Any], kind: str
 ) -> None:
-    kafka.feed(0, 3)
+    task = Task(tmp_path / "1", returning(process))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with member(tmp_path, process=returning(process)) as one:
-            give(one, 0)
-            with pytest.raises(ConfigError, match=rf"process returned {kind}: .*use a plain function"):
-                polled(one)
+        with pytest.raises(ConfigError, match=rf"process returned {kind}: .*use a plain function"):
+            task.play([Record(0)])
         gc.collect()
-    assert kafka.committed == {}
-    with member(tmp_path) as one:
-        give(one, 0)
-        drain(one)
-        assert counted(one) == 3
+    assert (task.run.changed, task.run.next_offset("t"), list(task.state.items())) == (False, 0, [])
 
 
-def test_a_function_that_runs_a_coroutine_or_returns_a_value_is_no_such_thing(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_function_that_runs_a_coroutine_or_returns_a_value_is_no_such_thing(tmp_path: Path) -> None:
     def runs(record: Record, store: StateStore) -> object:
         work: Callable[[Record, StateStore], Awaitable[None]] = coroutine
         asyncio.run(work(record, store))  # type: ignore[arg-type]
         return [record.offset]
 
-    kafka.feed(0, 2)
-    with member(tmp_path, process=runs) as one:
-        give(one, 0)
-        drain(one)
-        assert counted(one) == 2
-
-
-@pytest.mark.parametrize("call", ["close", "commit", "poll"])
-def test_calls_within_a_poll_are_refused(kafka: Kafka, tmp_path: Path, call: str) -> None:
-    """Such a commit, if it failed, would discard the state below the records that follow."""
-    members: list[StatefulConsumer] = []
-
-    def process(record: Record, store: StateStore) -> None:
-        count(record, store)
-        if record.offset == 3 and members:
-            getattr(members.pop(), call)()
-
-    with member(tmp_path, process=process, commit_interval_ms=60_000) as one:
-        members.append(one)
-        give(one, 0)
-        kafka.feed(0, 10)
-        (error,) = drain(one, RackassignError)
-        assert str(error).startswith(f"{call}() was called while poll() is running: by process,")
-        one.commit()
-        assert counted(one) == 10
+    task = Task(tmp_path / "1", runs)
+    task.play([Record(0), Record(1)])
+    assert task.state.get(b"n") == b"2"
 
 
 HOUR_MS = 3_600_000
@@ -152,64 +126,50 @@ def see(record: Record, state: State) -> None:
 
 @pytest.mark.parametrize("wrong_ms", [BEGIN_MS * 1000, BEGIN_MS * 10**6, (1 << 63) - 1, LATEST_MS + 1])
 def test_a_timestamp_in_another_unit_does_not_end_expiry_and_functions(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong_ms: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong_ms: int
 ) -> None:
     called: list[int] = []
     hourly = Punctuate(lambda time_ms, _: called.append(time_ms), 3600, name="hourly")
-    with member(tmp_path / "1", process=see, stores=[seen], punctuate=[hourly]) as one:
-        give(one, 0)
-        kafka.append("t", 0, b"first", b"", timestamp=BEGIN_MS)
-        kafka.append("t", 0, b"wrong", b"", timestamp=wrong_ms)
-        kafka.append("t", 0, b"wrong", b"", timestamp=wrong_ms)
-        drain(one)
-        # They are processed at the time of the records before them.
-        assert dict(one.store(FIRST)[seen].items()) == {"first": 0, "wrong": 2}
-        for hour in (1, 2):
-            kafka.append("t", 0, b"%d" % hour, b"", timestamp=BEGIN_MS + hour * HOUR_MS)
-        drain(one)
-        assert dict(one.store(FIRST)[seen].items()) == {"2": 4}
-        assert called == [BEGIN_MS + HOUR_MS, BEGIN_MS + 2 * HOUR_MS]
-        with one.state(FIRST) as state:
-            assert state.time_ms == BEGIN_MS + 2 * HOUR_MS
+    task = Task(tmp_path / "1", see, [seen], [hourly])
+    times = [BEGIN_MS, wrong_ms, wrong_ms, *(BEGIN_MS + hour * HOUR_MS for hour in (1, 2))]
+    keys = (b"first", b"wrong", b"wrong", b"1", b"2")
+    records = [Record(n, key, b"", at_ms) for n, (key, at_ms) in enumerate(zip(keys, times, strict=True))]
+    task.play(records[:3])
+    # They are processed at the time of the records before them.
+    assert dict(task.state[seen].items()) == {"first": 0, "wrong": 2}
+    task.play(records)
+    assert dict(task.state[seen].items()) == {"2": 4}
+    assert called == [BEGIN_MS + HOUR_MS, BEGIN_MS + 2 * HOUR_MS]
     assert caplog.text.count(f"t-0: record 1 has the timestamp {wrong_ms}, which is after the year 2200") == 1
     assert "record 2 has" not in caplog.text
-    with member(tmp_path / "2", process=see, stores=[seen]) as other:
-        give(other, 0)
-        drain(other)
-        assert dict(other.store(FIRST)[seen].items()) == {"2": 4}
+    assert dict(task.successor(tmp_path / "2", see, [seen]).state[seen].items()) == {"2": 4}
 
 
-def test_the_latest_time_can_be_stored_with_the_longest_time_to_live(kafka: Kafka, tmp_path: Path) -> None:
+def test_the_latest_time_can_be_stored_with_the_longest_time_to_live(tmp_path: Path) -> None:
     longest = Store("longest", STR, INT, ttl_s=100 * 366 * 86_400)
-    with member(tmp_path, process=lambda _, state: state[longest].put("k", 1), stores=[longest]) as one:
-        give(one, 0)
-        kafka.append("t", 0, b"", b"", timestamp=LATEST_MS)
-        drain(one)
-        with one.state(FIRST) as state:
-            assert (state.time_ms, state[longest].get("k")) == (LATEST_MS, 1)
+    task = Task(tmp_path / "1", lambda _, state: state[longest].put("k", 1), [longest])
+    task.play([Record(0, timestamp=LATEST_MS)])
+    assert task.state[longest].get("k") == 1
 
 
-def test_values_that_were_not_in_the_file_when_later_ones_expired_are_deleted(kafka: Kafka, tmp_path: Path) -> None:
+def test_values_that_were_not_in_the_file_when_later_ones_expired_are_deleted(tmp_path: Path) -> None:
     short, long = Store("short", STR, INT, ttl_s=10), Store("long", STR, INT, ttl_s=3600)
 
     def process(record: Record, state: State) -> None:
         if record.value:
             state[short if record.value == b"short" else long].put(record.value.decode(), 1)
 
-    with member(tmp_path, process=process, stores=[short, long], commit_interval_ms=60_000) as one:
-        give(one, 0)
-        kafka.append("t", 0, b"", b"long", timestamp=BEGIN_MS)
-        drain(one)
-        one.commit()
-        # The short one is set just before the long one expires, and is not in the file when that is deleted.
-        kafka.append("t", 0, b"", b"short", timestamp=BEGIN_MS + HOUR_MS - 60_000)
-        kafka.append("t", 0, b"", b"", timestamp=BEGIN_MS + HOUR_MS + 60_000)
-        drain(one)
-        kafka.append("t", 0, b"", b"", timestamp=BEGIN_MS + HOUR_MS + 60_000)
-        drain(one)
-        one.commit()
-        for _ in range(3):
-            kafka.append("t", 0, b"", b"", timestamp=BEGIN_MS + 2 * HOUR_MS)
-            drain(one)
-            one.commit()
-        assert one._shelf.open(FIRST).expired_keys(1 << 62, 9) == []
+    task = Task(tmp_path / "1", process, [short, long])
+    minute_ms = 60_000
+    # The short one is set just before the long one expires, and is not in the file when that is deleted.
+    for number, (value, at_ms, commits) in enumerate(
+        [
+            (b"long", 0, True),
+            (b"short", HOUR_MS - minute_ms, False),
+            (b"", HOUR_MS + minute_ms, False),
+            (b"", HOUR_MS + minute_ms, True),
+            *[(b"", 2 * HOUR_MS, True)] * 3,
+        ]
+    ):
+        task.play([Record(number, None, value, BEGIN_MS + at_ms)], commits=commits)
+    assert task.file.expired_keys(1 << 62, 9) == []

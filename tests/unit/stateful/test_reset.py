@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,6 @@ from rackassign.stateful.reset import (
     plan_reset,
 )
 from tests.helpers.builders import group
-from tests.helpers.fakes.kafka import Record
 
 LOG, OTHER = "g-t-changelog", "g-u-changelog"
 
@@ -315,5 +315,5 @@ def test_records_of_earlier_formats_are_those_of_rackassign(
     headers: list[tuple[str, bytes]],
     foreign: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    record = Record(0, key, b"value", headers)
+    record = SimpleNamespace(key=key, value=b"value", headers=headers)
     assert (is_change(record) or is_of_earlier_format(record)) != foreign

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,11 +22,12 @@ from rackassign.stateful import _local_state as state_file
 from rackassign.stateful._local_state import ElapsedTime
 from rackassign.stateful._sqlite_file import DamagedError, SqliteFile
 from rackassign.stateful._state_directory import StateDirectory
+from rackassign.stateful._statistics import StateCounts
 from rackassign.stateful.local_files import clean
-from tests.helpers.fakes.kafka import Kafka, Record
-from tests.helpers.faulty_files import FULL, PAGE, FaultyFiles, overwrite
-from tests.helpers.stateful_consumers import FIRST, count, counted, drain, give, member, settle, together
+from tests.helpers.faulty_files import PAGE, FaultyFiles, overwrite
+from tests.helpers.tasks import Record, Task
 
+FIRST = TopicPartition("t", 0)
 CHANGE: dict[bytes, bytes | None] = {b"k": b"v"}
 
 
@@ -36,16 +35,24 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_state_is_for_its_owner_only(kafka: Kafka, tmp_path: Path) -> None:
+def test_state_is_for_its_owner_only(tmp_path: Path) -> None:
     folder = tmp_path / "state"
+    names = set()
     for _ in range(2):
-        with member(folder) as one:
-            give(one, 0)
-            kafka.feed(0, 3)
-            drain(one)
-            assert mode(folder) == 0o700
-            assert {mode(file) for file in folder.iterdir()} == {0o600}
-            assert len(list(folder.iterdir())) == 5
+        state_directory = StateDirectory(folder)
+        state_directory.open_existing({"t": "1d"})
+        state_directory.open(FIRST).apply(CHANGE, 5)
+        names.add(state_directory.member_id())
+        assert mode(folder) == 0o700
+        assert {mode(file) for file in folder.iterdir()} == {0o600}
+        assert len(list(folder.iterdir())) == 5
+        state_directory.close()
+    # The member has the same ID when it is started again.
+    assert len(names) == 1
+    (folder / "member-id").write_text("damaged")
+    again = StateDirectory(folder)
+    assert again.member_id() not in {*names, "damaged"}
+    again.close()
 
 
 def test_a_file_of_another_program_is_not_emptied(tmp_path: Path) -> None:
@@ -149,229 +156,70 @@ def test_the_age_of_a_file_is_limited_by_how_long_its_changelog_keeps_deletions(
     again.close()
 
 
-SECOND = TopicPartition("t", 1)
-MANY = 4000
-"""Records whose state is larger than SQLite's cache."""
-
-
-def key_of(offset: int) -> bytes:
-    return hashlib.sha256(b"%d" % offset).hexdigest().encode()
-
-
-def keep(record: Record, store: StateStore) -> None:
-    """Count records, and write a large value somewhere in the file."""
-    count(record, store)
-    key = key_of(record.offset % MANY)
-    store.put(key, (store.get(key) or b"") + b"%1000d" % record.offset)
-
-
-def kept(records: int) -> dict[bytes, bytes]:
-    state: dict[bytes, bytes] = {b"n": b"%d" % records}
-    for offset in range(records):
-        key = key_of(offset % MANY)
-        state[key] = state.get(key, b"") + b"%1000d" % offset
-    return state
-
-
-def state_of(one: StatefulConsumer, tp: TopicPartition = FIRST) -> dict[bytes, bytes]:
-    return dict(one.store(tp).items())
-
-
-def file_of(one: StatefulConsumer) -> Path:
-    return one._shelf.open(FIRST).file
-
-
-def warnings(caplog: pytest.LogCaptureFixture, file: Path) -> list[str]:
-    return [record.getMessage() for record in caplog.records if str(file) in record.getMessage()]
-
-
-def check_damage(caplog: pytest.LogCaptureFixture, file: Path) -> None:
-    """Check that a damaged file was deleted, with one warning, which names it."""
-    assert file.stat().st_size > 300 * PAGE
-    (text,) = warnings(caplog, file)
-    assert "it is deleted, and the state of t-0 is restored from its changelog" in text
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("files")
-def test_a_damaged_page_of_an_active_partition_costs_a_restore(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("found", ["later", "at the start"])
+def test_a_damaged_file_is_deleted_with_one_warning_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, found: str
 ) -> None:
-    with member(tmp_path / "1", process=keep) as one:
-        give(one, 0, 1)
-        kafka.feed(0, MANY)
-        kafka.feed(1, 5)
-        drain(one)
-        file = file_of(one)
-        overwrite(file)
-        kafka.feed(0, MANY)
-        kafka.feed(1, 5)
-        settle(one)
-        assert state_of(one) == kept(2 * MANY)
-        assert state_of(one, SECOND) == kept(10)
-        check_damage(caplog, file)
-        overwrite(file)
-        kafka.feed(0, MANY)
-        settle(one)
-        assert state_of(one) == kept(3 * MANY)
-    with member(tmp_path / "2", process=keep) as other:
-        give(other, 0)
-        settle(other)
-        assert state_of(other) == kept(3 * MANY)
-
-
-@pytest.mark.long
-def test_a_damaged_page_of_a_standby_costs_a_restore(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with member(tmp_path / "1", process=keep) as one, member(tmp_path / "2", process=keep) as copy:
-        give(one, 0, 1)
-        copy._assignor._copies.kept = frozenset({FIRST, SECOND})
-        give(copy)
-        together(one)
-        kafka.feed(0, MANY)
-        drain(one)
-        drain(copy)
-        file = file_of(copy)
-        overwrite(file)
-        kafka.feed(0, MANY)
-        kafka.feed(1, 5)
-        drain(one)
-        settle(copy)
-        assert state_of(copy) == kept(2 * MANY)
-        assert state_of(copy, SECOND) == kept(5)
-        check_damage(caplog, file)
-        assert copy._known.positions[FIRST] == copy._known.ends[FIRST]
-
-
-@pytest.mark.parametrize("found", [pytest.param("by process", marks=pytest.mark.long), "at the start"])
-def test_a_file_that_is_damaged_between_two_runs_costs_a_restore(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, found: str
-) -> None:
-    with member(tmp_path, process=keep) as one:
-        give(one, 0)
-        kafka.feed(0, MANY)
-        drain(one)
-        file = file_of(one)
-    if found == "by process":
-        overwrite(file)
+    counts = StateCounts()
+    state_directory = StateDirectory(tmp_path, counts)
+    state_directory.open_existing({"t": "1d"})
+    # Larger than SQLite's cache.
+    state_directory.open(FIRST).apply({b"\1%064d" % number: b"%1000d" % number for number in range(4000)}, 5)
+    if found == "at the start":
+        state_directory.close()
+    (file,) = tmp_path.glob("*.sqlite")
+    overwrite(file)
+    if found == "at the start":
+        state_directory = StateDirectory(tmp_path, counts)
+        state_directory.open_existing({"t": "1d"})
     else:
-        with file.open("r+b") as opened:
-            opened.write(b"\xa5" * PAGE)
-    kafka.feed(0, MANY)
-    with member(tmp_path, process=keep) as one:
-        give(one, 0)
-        settle(one)
-        assert state_of(one) == kept(2 * MANY)
-        check_damage(caplog, file)
+        with pytest.raises(DamagedError) as damaged:
+            list(state_directory.open(FIRST).between(b"", None))
+        state_directory.failed(FIRST, damaged.value)
+    again = state_directory.available(FIRST)
+    assert again is not None
+    assert (again.position, list(again.between(b"", None)), counts.damaged_files) == (0, [], 1)
+    said = [each.getMessage() for each in caplog.records if str(file) in each.getMessage()]
+    assert len(said) == 1
+    assert "it is deleted, and the state of t-0 is restored from its changelog" in said[0]
+    assert file.stat().st_size < 300 * PAGE
+    state_directory.close()
 
 
-def test_a_file_that_is_damaged_is_closed_like_others(kafka: Kafka, tmp_path: Path) -> None:
-    one = member(tmp_path, process=keep)
-    give(one, 0)
-    kafka.feed(0, MANY)
-    drain(one)
-    overwrite(file_of(one))
-    one.close()
-    assert not kafka.open
-    with member(tmp_path, process=keep) as one:
-        give(one, 0)
-        kafka.feed(0, MANY)
-        settle(one)
-        assert state_of(one) == kept(2 * MANY)
-
-
-def test_a_process_that_ignores_damage_changes_nothing(kafka: Kafka, tmp_path: Path, files: FaultyFiles) -> None:
+def test_a_process_that_ignores_damage_changes_nothing(tmp_path: Path, files: FaultyFiles) -> None:
     """What it would write from a failed read is never in the changelog."""
 
-    def careless(record: Record, store: StateStore) -> None:
+    def careless(_: Record, store: StateStore) -> None:
         with suppress(RackassignError):
-            count(record, store)
+            store.put(b"n", (store.get(b"n") or b"") + b"1")
             return
         store.put(b"n", b"0")
 
     failures = [sqlite3.DatabaseError("database disk image is malformed")]
-    with member(tmp_path / "1", process=careless) as one:
-        give(one, 0, 1)
-        kafka.feed(0, 3)
-        settle(one)
-        files.before = lambda file, text: (
-            failures.pop() if failures and file.startswith("t-0") and text.startswith("SELECT value") else None
-        )
-        kafka.feed(0, 3)
-        kafka.feed(1, 3)
-        settle(one)
-        assert not failures
-        assert (counted(one), counted(one, 1)) == (6, 3)
-    with member(tmp_path / "2", process=careless) as other:
-        give(other, 0)
-        settle(other)
-        assert counted(other) == 6
+    task = Task(tmp_path / "1", careless)
+    files.before = lambda _, text: failures.pop() if failures and text.startswith("SELECT value") else None
+    with pytest.raises(DamagedError):
+        task.play([Record(0)])
+    assert (failures, dict(task.file.uncommitted)) == ([], {})
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_damage_before_anything_is_stored_skips_no_records(
-    kafka: Kafka, tmp_path: Path, files: FaultyFiles, reset: str
+def test_files_that_cannot_be_opened_wait_and_are_kept(
+    tmp_path: Path, files: FaultyFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with member(tmp_path, auto_offset_reset=reset) as one:
-        give(one, 0)
-        drain(one)
-        failures = [sqlite3.OperationalError("disk I/O error")]
-        files.before = lambda _, text: failures.pop() if failures and text.startswith("SELECT value") else None
-        kafka.feed(0, 3)
-        settle(one)
-        assert not failures
-        assert counted(one) == 3
-
-
-@pytest.mark.parametrize(
-    ("broken", "noted"),
-    [
-        (lambda: sqlite3.DatabaseError("database disk image is malformed"), "it is deleted"),
-        (lambda: sqlite3.DatabaseError("file is not a database"), "it is deleted"),
-        (lambda: sqlite3.OperationalError("disk I/O error"), "it is deleted"),
-        (lambda: sqlite3.OperationalError(FULL), "waits until its local file can be used again"),
-        (lambda: sqlite3.OperationalError("unable to open database file"), "(ulimit -n): t-0 waits until"),
-    ],
-)
-@pytest.mark.parametrize("statement", ["SELECT value", "SELECT key", "BEGIN", "INSERT", "DELETE", "COMMIT"])
-@pytest.mark.parametrize("lasting", [1, 3])
-def test_an_error_of_one_file_stops_its_partition_alone(
-    kafka: Kafka,
-    tmp_path: Path,
-    files: FaultyFiles,
-    caplog: pytest.LogCaptureFixture,
-    statement: str,
-    broken: Callable[[], Exception],
-    noted: str,
-    lasting: int,
-) -> None:
-    left = 0
-
-    def fails(file: str, text: str) -> Exception | None:
-        nonlocal left
-        if left and file.startswith("t-0") and text.startswith(statement):
-            left -= 1
-            return broken()
-        return None
-
-    def looks(record: Record, store: StateStore) -> None:
-        count(record, store)
-        list(store.items())
-
-    with member(tmp_path, process=looks) as one:
-        give(one, 0, 1)
-        kafka.feed(0, 3)
-        settle(one)
-        files.before = fails
-        left = lasting
-        kafka.feed(0, 3)
-        kafka.feed(1, 3)
-        settle(one)
-        assert left == 0
-        assert (counted(one), counted(one, 1)) == (6, 3)
-    said = [record.getMessage() for record in caplog.records if noted in record.getMessage()]
-    assert 1 <= len(said) <= (lasting if "deleted" in noted else 1)
+    state_directory = StateDirectory(tmp_path)
+    state_directory.open_existing({"t": "1d"})
+    state_directory.open(FIRST).apply(CHANGE, 5)
+    state_directory.close()
+    files.before = lambda *_: sqlite3.OperationalError("unable to open database file")
+    again = StateDirectory(tmp_path)
+    again.open_existing({"t": "1d"})
+    assert (again.available(FIRST), again.positions()) == (None, {})
+    assert caplog.text.count("unable to open database file; each partition needs three open files") == 1
+    files.before = lambda *_: None
+    found = again.available(FIRST)
+    assert found is not None
+    assert found.position == 5
+    again.close()
 
 
 def test_a_log_that_another_process_uses_for_too_long_is_no_damage(tmp_path: Path) -> None:

@@ -1,487 +1,371 @@
-"""A member with state on a Kafka in memory: whatever fails in between, each record counts once.
-
-What a member with state refuses, and what it says.
-"""
+"""What users see of members with state: whatever fails in between, each record counts once, and what is refused."""
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
-from rackassign.errors import ConfigError, KafkaUnavailableError
-from rackassign.model import TopicPartition
+from rackassign.errors import ConfigError
 from rackassign.stateful import StatefulConsumer, StateStore, StoreError
-from rackassign.stateful import _stateful_consumer as consumer
-from rackassign.stateful._changelog_client import client_settings
-from rackassign.stateful._local_state import StateFile
-from rackassign.stateful._state_directory import StateDirectory
 from rackassign.strategies.standby import StandbyOptions
-from tests.helpers.fakes.kafka import Kafka, Member, Producer, Record
-from tests.helpers.faulty_files import FaultyFiles
-from tests.helpers.stateful_consumers import (
-    FIRST,
-    LOG,
-    count,
-    counted,
-    drain,
-    give,
-    member,
-    pause,
-    polled,
-    settle,
-    together,
-)
+from tests.helpers.faulty_files import FULL, FaultyFiles, overwrite
+from tests.helpers.stateful_world import FIRST, LOG, Stage, StoppedError, count
+from tests.helpers.tasks import Record
+
+WARM = {"standbys": StandbyOptions(num_standby_replicas=1)}
 
 
-class Stopped(BaseException):
-    """As who cancels something raises it."""
-
-
-def test_the_error_of_a_changelog_that_takes_less_than_it_did_names_it(kafka: Kafka, tmp_path: Path) -> None:
-    def refuses(*_: object) -> None:
-        raise MessageSizeTooLargeError
-
-    with member(tmp_path) as one:
-        give(one, 0)
-        drain(one)
-        kafka.feed(0, 1)
-        kafka.before_send = refuses
-        with pytest.raises(
-            MessageSizeTooLargeError, match=r"a record of the transaction of g-.* for one of g-t-changelog"
-        ):
-            drain(one)
-        kafka.before_send = None
-        drain(one)
-
-
-def test_what_happens_once_is_counted_once(kafka: Kafka, tmp_path: Path) -> None:
-    left: dict[str, int] = {}
-
-    def fails(kind: str, error: BaseException) -> None:
-        if left.get(kind):
-            left[kind] -= 1
-            raise error
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_record_whose_processing_fails_is_repeated_and_others_go_on(
+    stage: Stage, caplog: pytest.LogCaptureFixture, reset: str
+) -> None:
+    errors: list[BaseException] = []
+    restored: list[int] = []
 
     def process(record: Record, store: StateStore) -> None:
         count(record, store)
-        fails("process", ValueError("the owner's"))
-        fails("stopped", Stopped())
+        if record.partition == 0 and record.offset == 2 and errors:
+            raise errors[-1]
 
-    def before_send(*_: object) -> None:
-        fails("send", KafkaTimeoutError("no broker"))
-        fails("too large", MessageSizeTooLargeError("too large"))
+    def told(*_: object) -> None:
+        restored.append(1)
+        if len(restored) == 1:
+            raise OSError("pipe")
 
-    kafka.before_send = before_send
-    with member(tmp_path, process=process, on_restore=lambda *_: fails("restore", OSError("pipe"))) as one:
-        give(one, 0)
-        fed = [0, 0]
-        # Each of them with one partition that runs and another that has just come, and with both running.
-        for kind in ("process", "stopped", "send", "too large", "restore"):
-            for partitions in ((0,), (0, 1)):
-                left[kind] = 2
-                give(one, *partitions)
-                for partition in range(2):
-                    kafka.feed(partition, 3)
-                    fed[partition] += 3
-                drain(one, ValueError, Stopped, MessageSizeTooLargeError, OSError)
-        for refused in (
-            "committed",
-            "transaction offsets",
-            "transaction end",
-            "transaction answer",
-            "answer",
-            "offsets",
-        ):
-            give(one, 0)
-            drain(one)
-            kafka.refuse[:] = [refused]
-            give(one, 0, 1)
-            kafka.feed(0, 2)
-            fed[0] += 2
-            drain(one, Exception)
-        assert [counted(one, partition) for partition in range(2)] == fed
-        assert kafka.committed == {KafkaPythonPartition("t", partition): fed[partition] for partition in range(2)}
-    assert not kafka.open
+    one = stage.start(process=process, on_restore=told, auto_offset_reset=reset, max_poll_records=2)
+    errors[:] = [StoppedError(), ValueError("the owner's")]
+    for _ in range(2):
+        stage.feed(6)
+        stage.feed(6, 1)
+        stage.run()
+    assert (one.counted(), one.counted(1)) == (2, 12)
+    assert stage.committed() == {("t", 0): 2, ("t", 1): 12}
+    assert caplog.text.count('process raised at t-0, offset 2: ValueError("the owner\'s"); it is tried again') == 1
+    errors.pop()
+    stage.run()
+    errors.clear()
+    stage.run()
+    assert {type(each) for each in one.raised} == {OSError, ValueError, StoppedError}
+    assert (one.counted(), one.counted(1)) == (12, 12)
+    assert stage.committed() == {("t", 0): 12, ("t", 1): 12}
 
 
-def test_a_full_disk_is_waited_for(
-    kafka: Kafka, tmp_path: Path, files: FaultyFiles, caplog: pytest.LogCaptureFixture
-) -> None:
-    with member(tmp_path) as one:
-        give(one, 0, 1)
-        kafka.feed(0, 2)
-        drain(one)
-        files.full = True
-        kafka.feed(0, 3)
-        drain(one)
-        assert one.active_partitions() == {TopicPartition("t", 1)}
-        files.full = False
-        settle(one)
-        assert counted(one) == 5
-        assert [each.getMessage() for each in caplog.records if "disk is full" in each.getMessage()] == [
-            f"{one._shelf.open(FIRST).file}: database or disk is full: t-0 waits until its local file can be used again"
-        ]
+def test_each_of_several_records_that_fail_is_raised_in_turn(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    def process(record: Record, store: StateStore) -> None:
+        count(record, store)
+        if record.offset == 1:
+            raise ZeroDivisionError(f"partition {record.partition}")
+
+    one = stage.start(process=process)
+    for partition in range(2):
+        stage.feed(3, partition)
+    stage.run(3.0)
+    raised = [str(each) for each in one.raised]
+    assert abs(raised.count("partition 0") - raised.count("partition 1")) <= 1
+    assert len(raised) > 2
+    assert "process raised here as well" in caplog.text
+    assert (one.counted(), one.counted(1)) == (1, 1)
 
 
-def test_records_without_effect_are_not_read_again_whatever_was_committed(kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", ["close", "commit", "poll"])
+def test_calls_within_a_poll_are_refused_and_leave_nothing_behind(stage: Stage, call: str) -> None:
+    """Such a commit, if it failed, would discard the state below the records that follow."""
+    calls = [call]
+
+    def process(record: Record, store: StateStore, output: Any) -> None:
+        count(record, store)
+        output.send(store.get(b"n"))
+        if record.offset == 3 and calls:
+            getattr(one.stateful, calls.pop())()
+
+    stage.remake("out")
+    one = stage.start(process=process, output="out", commit_interval_ms=60_000)
+    stage.feed(10)
+    stage.run()
+    (error,) = one.raised
+    assert str(error).startswith(f"{call}() was called while poll() is running: by process,")
+    stage.stop(one)
+    assert sorted(stage.values("out")) == sorted(b"%d" % (number + 1) for number in range(10))
+    assert stage.start("2", process=process, output="out").counted() == 10
+
+
+def test_records_without_effect_are_not_read_again_whatever_was_committed(stage: Stage) -> None:
     seen: list[int] = []
-    kafka.feed(0, 5)
-    for folder in ("1", "2"):
-        with member(tmp_path / folder, process=lambda record, _: seen.append(record.offset)) as one:
-            give(one, 0)
-            drain(one)
-        kafka.committed.clear()
+    stage.feed(5)
+    for place in ("1", "2"):
+        stage.stop_after(stage.start(place, process=lambda record, _: seen.append(record.offset)))
+        stage.cluster.groups.clear()
     assert seen == [0, 1, 2, 3, 4]
-    assert kafka.coordinator.committed == 1
 
 
-@pytest.mark.parametrize(("kept", "known"), [(0, 0), (3, 1), (9, 3), (17, 6)])
-def test_a_log_that_was_cut_is_made_up_for_from_the_input(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int, known: int
+def test_a_static_member_that_restarts_restores_nothing_and_has_its_transactional_id(stage: Stage) -> None:
+    restores: list[tuple[int, int]] = []
+    for number in (1, 2):
+        one = stage.start(on_restore=lambda _, *read: restores.append(read), group_instance_id="static")
+        stage.feed(3)
+        stage.run()
+        assert one.counted() == 3 * number
+        one.kill()
+    assert set(restores) == {(0, 0)}
+    (name,) = stage.cluster.transactions
+    assert re.fullmatch("group-[0-9a-f]{32}", name)
+
+
+def test_a_group_that_begins_again_goes_on(stage: Stage) -> None:
+    one = stage.start()
+    stage.feed(2)
+    stage.run()
+    stage.cluster.groups.clear()
+    stage.feed(2)
+    stage.run(6.0)
+    assert (one.counted(), stage.committed()["t", 0]) == (4, 4)
+
+
+def test_what_was_processed_of_a_revoked_partition_is_committed_before_it_is_released(stage: Stage) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def process(record: Record, store: StateStore) -> None:
+        seen.append((record.partition, record.offset))
+        count(record, store)
+
+    one = stage.start("1", process=process, commit_interval_ms=60_000)
+    for partition in range(2):
+        stage.feed(7, partition)
+    stage.run()
+    other = stage.start("2", process=process, commit_interval_ms=60_000)
+    (mine,) = other.stateful.active_partitions()
+    assert (other.counted(mine.partition), len(one.stateful.active_partitions())) == (7, 1)
+    # What is left is committed at the end.
+    stage.stop(one)
+    stage.stop(other)
+    assert stage.committed() == {("t", 0): 7, ("t", 1): 7}
+    assert len(seen) == 14
+
+
+def test_a_former_owner_that_resumes_commits_nothing_and_joins_again(stage: Stage) -> None:
+    one = stage.start("1", commit_interval_ms=60_000)
+    stage.feed(3)
+    stage.run(1.0)
+    one.pause(20.0)
+    other = stage.start("2")
+    stage.run(9.0)
+    stage.feed(2)
+    stage.run(14.0)
+    total = [member.counted(tp.partition) for member in (one, other) for tp in member.stateful.active_partitions()]
+    assert (sum(total), len(total), one.raised, stage.committed()["t", 0]) == (5, 2, [], 5)
+
+
+# What happens to topics.
+
+
+@pytest.mark.parametrize("kept", [0, 4])
+def test_a_changelog_that_lost_records_is_made_up_for_from_the_input(
+    stage: Stage, caplog: pytest.LogCaptureFixture, kept: int
 ) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        for _ in range(6):
-            kafka.feed(0, 1)
-            drain(one)
-        # Brokers that had not all of it went on without the others.
-        del kafka.topics[LOG].logs[0][kept:]
-        drain(one)
-        kafka.feed(0, 2)
-        drain(one)
-        assert counted(one) == 8
-        if known < 6:
-            assert "t-0: its changelog has lost records: discarding and rebuilding the local state" in caplog.text
-            assert f"offset 6 is committed, but its changelog has records up to {known} only" in caplog.text
+    one, copy = stage.start("1", **WARM), stage.start("2", **WARM)
+    for _ in range(4):
+        stage.feed()
+        stage.run(0.3)
+    owner, other = (one, copy) if FIRST in one.stateful.active_partitions() else (copy, one)
+    stage.cut(LOG, kept)
+    stage.run(1.0)
+    stage.feed(2)
+    stage.run(8.0)
+    assert [member.counted() for member in (owner, other)] == [6, 6]
+    assert "t-0: its changelog" in caplog.text
 
 
-def test_without_a_changelog_the_input_is_read_from_where_the_reset_says(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_file_whose_last_record_is_in_its_changelog_is_used_and_no_other_one(
+    stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kafka.feed(0, 5)
-    kafka.committed[KafkaPythonPartition("t", 0)] = 3
-    with member(tmp_path) as one:
-        give(one, 0)
-        drain(one)
-        assert counted(one) == 5
-    assert "offset 3 is committed, but its changelog has records up to 0 only: they are processed again" in caplog.text
-    del kafka.topics[LOG]
-    kafka.committed[KafkaPythonPartition("t", 0)] = 3
-    with member(tmp_path, auto_offset_reset="latest") as one:
-        give(one, 0)
-        drain(one)
-        assert counted(one) == 2
-    assert "its state is empty" in caplog.text
+    keys = [b"one"]
+
+    def by_offset(record: Record, store: StateStore) -> None:
+        store.put(b"%d" % record.offset, keys[-1])
+
+    def played(place: str, records: int) -> dict[bytes, bytes]:
+        one = stage.start(place, process=by_offset)
+        for _ in range(records):
+            stage.feed()
+            stage.run(0.3)
+        found = one.items()
+        stage.stop(one)
+        return found
+
+    assert played("1", 4) == played("1", 0) == {b"%d" % number: b"one" for number in range(4)}
+    assert "discarding" not in caplog.text
+    # While it is down an unclean election cuts the log, which soon is longer again than the file knows it.
+    stage.cut(LOG, 4)
+    keys.append(b"two")
+    expected = played("2", 6)
+    assert played("1", 0) == expected
+    assert sorted(expected.values()) == [b"one"] * 2 + [b"two"] * 8
+    assert "t-0: its changelog does not have the last record that its local file was read up to" in caplog.text
 
 
-@pytest.mark.parametrize("records", [3, 9])
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_without_a_changelog_the_input_is_read_from_where_the_reset_says(
+    stage: Stage, caplog: pytest.LogCaptureFixture, reset: str
+) -> None:
+    stage.feed(5)
+    stage.stop_after(stage.start())
+    stage.remake(LOG)
+    # Its file is of a changelog that is gone.
+    again = stage.start(auto_offset_reset=reset)
+    stage.run()
+    assert again.counted() == (5 if reset == "earliest" else 0)
+    done = "they are processed again" if reset == "earliest" else "its state is empty"
+    assert f"t-0: offset 5 is committed, but its changelog has records up to 0 only: {done}" in caplog.text
+    stage.feed(1)
+    stage.run()
+    assert again.counted() == (6 if reset == "earliest" else 1)
+
+
+@pytest.mark.parametrize(("records", "reset"), [(3, "earliest"), (9, "latest")])
 def test_an_input_that_was_made_anew_is_read_from_its_first_record(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, records: int, reset: str
+    stage: Stage, caplog: pytest.LogCaptureFixture, records: int, reset: str
 ) -> None:
     """Whether it is shorter than what was read of the former one, or longer."""
-    kafka.feed(0, 5)
-    with member(tmp_path) as one:
-        give(one, 0)
-        drain(one)
-    kafka.make("t")
-    kafka.feed(0, records)
+    stage.feed(5)
+    stage.stop_after(stage.start())
+    stage.remake("t")
+    stage.feed(records)
     for _ in range(2):
-        with member(tmp_path, auto_offset_reset=reset) as one:
-            give(one, 0)
-            drain(one)
-            assert counted(one) == 5 + records
-    said = [record for record in caplog.records if "was deleted and made again" in record.message]
-    assert len(said) == 1
+        one = stage.start(auto_offset_reset=reset)
+        stage.run()
+        assert one.counted() == 5 + records
+        stage.stop(one)
+    assert caplog.text.count("t-0: the topic was deleted and made again") == 1
 
 
-def test_a_file_of_another_changelog_is_not_used(kafka: Kafka, tmp_path: Path) -> None:
-    def words(record: Record, store: StateStore) -> None:
-        assert record.value
-        store.put(record.value, b"1")
-
-    def begun(folder: str, *values: bytes) -> StatefulConsumer:
-        for value in values:
-            kafka.append("t", 0, None, value)
-        one = member(tmp_path / folder, process=words)
-        give(one, 0)
-        drain(one)
-        return one
-
-    begun("1", b"old", b"older", b"oldest").close()
-    kafka.make("t")
-    del kafka.topics[LOG]
-    kafka.committed.clear()
-    # By now longer than what the file knows.
-    begun("2", *[b"new%d" % number for number in range(9)]).close()
-    again = begun("1")
-    assert sorted(dict(again.store(FIRST).items())) == [b"new%d" % number for number in range(9)]
-    again.close()
-
-
-def test_rebalances_between_two_lose_and_double_nothing(kafka: Kafka, tmp_path: Path) -> None:
-    with member(tmp_path / "1") as one, member(tmp_path / "2") as other:
-        fed = 0
-        for _ in range(6):
-            for owner, rest in ((one, other), (other, one)):
-                give(rest, 1)
-                give(owner, 0)
-                kafka.feed(0, 2)
-                fed += 2
-                drain(owner)
-                assert counted(owner) == fed
-
-
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_a_membership_that_is_lost_and_regained_within_a_poll_skips_nothing(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, reset: str
-) -> None:
-    with member(tmp_path, auto_offset_reset=reset) as one:
-        give(one, 0)
-        kafka.feed(0, 3)
-        drain(one)
-        kafka.committed.clear()
-        kafka.feed(0, 5)
-        # The host goes on at what is committed, or where the reset says.
-        group = one.consumer
-        assert isinstance(group, Member)
-        group.at[KafkaPythonPartition("t", 0)] = kafka.end(KafkaPythonPartition("t", 0)) if reset == "latest" else 0
-        kafka.generation += 1
-        together(one)
-        drain(one)
-        kafka.feed(0, 1)
-        drain(one)
-        assert counted(one) == 9
-    assert "was recreated" not in caplog.text
-    assert "restarts" not in caplog.text
-
-
-def test_what_is_interrupted_anywhere_counts_once(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a signal's handler may raise between any two steps, and the caller may poll on."""
-    left: list[str] = []
-    group: dict[str, object] = {}
-
-    def interrupts(owner: type, name: str) -> None:
-        real = getattr(owner, name)
-
-        def called(*args: Any, **named: Any) -> Any:
-            found = real(*args, **named)
-            if name in left and (name != "poll" or args[0] is group["is"]):
-                left.remove(name)
-                raise Stopped
-            return found
-
-        monkeypatch.setattr(owner, name, called)
-
-    for owner, name in (
-        (StateFile, "_keep"),
-        (StateFile, "commit_record"),
-        (StateFile, "apply"),
-        (Member, "poll"),
-        (Producer, "commit_transaction"),
-    ):
-        interrupts(owner, name)
-    with member(tmp_path / "1") as one, member(tmp_path / "2") as copy:
-        group["is"] = one.consumer
-        give(one, 0)
-        copy._assignor._copies.kept = frozenset({FIRST})
-        give(copy)
-        together(one)
-        for number, name in enumerate(["_keep", "commit_record", "apply", "poll", "commit_transaction"] * 2, 1):
-            drain(one)
-            drain(copy, Stopped)
-            left[:] = [name]
-            kafka.feed(0, 3)
-            assert len(drain(one, Stopped)) == 1
-            assert counted(one) == 3 * number
-            left[:] = ["_keep"]
-            kafka.feed(0, 0)
-            drain(copy, Stopped)
-            left.clear()
-        copy._assignor._copies.kept = frozenset()
-        give(copy, 0)
-        drain(copy)
-        assert counted(copy) == 30
-    with member(tmp_path / "3") as fresh:
-        give(fresh, 0)
-        drain(fresh)
-        assert counted(fresh) == 30
-
-
-def test_deletions_that_compaction_forgets_take_nothing_with_them(kafka: Kafka, tmp_path: Path) -> None:
-    def pairs(record: Record, store: StateStore) -> None:
-        count(record, store)
-        if store.get(b"left") is None:
-            store.put(b"left", b"1")
-        else:
-            store.delete(b"left")
-
-    with member(tmp_path / "1", process=pairs) as one:
-        give(one, 0)
-        kafka.feed(0, 6)
-        drain(one)
-    log = kafka.topics[LOG].logs[0]
-    last = {record.key: record.offset for record in log}
-    log[:] = [record for record in log if last[record.key] == record.offset and record.value is not None]
-    kafka.committed.clear()
-    with member(tmp_path / "2", process=pairs) as heir:
-        give(heir, 0)
-        drain(heir)
-        assert dict(heir.store(FIRST).items()) == {b"n": b"6"}
-
-
-def test_what_the_store_shows_while_records_are_processed_does_not_depend_on_batches(
-    kafka: Kafka, tmp_path: Path
-) -> None:
-    seen: dict[int, list[int]] = {}
-    for at_once in (1, 3, 500):
-        kafka.make("t")
-        kafka.topics.pop(LOG, None)
-        kafka.committed.clear()
-        sizes = seen.setdefault(at_once, [])
-
-        def process(record: Record, store: StateStore, sizes: list[int] = sizes) -> None:
-            store.put(b"%d" % record.offset, b"")
-            sizes.append(sum(1 for _ in store.items()))
-
-        kafka.feed(0, 10)
-        with member(tmp_path / str(at_once), process=process, max_poll_records=at_once) as one:
-            give(one, 0)
-            drain(one)
-    assert list(seen.values()) == [list(range(1, 11))] * 3
-
-
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_an_input_that_is_cut_beyond_the_state_is_told_of(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, reset: str
-) -> None:
-    kafka.feed(0, 3)
-    with member(tmp_path) as one:
-        give(one, 0)
-        drain(one)
-    kafka.feed(0, 17)
-    del kafka.topics["t"].logs[0][:10]
-    with member(tmp_path, auto_offset_reset=reset) as one:
-        give(one, 0)
-        drain(one)
-        assert counted(one) == 13
+def test_an_input_that_is_cut_beyond_the_state_is_told_of(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.feed(3)
+    stage.stop_after(stage.start())
+    stage.feed(17)
+    again = stage.launch("1")
+    again.todo.append(lambda one: setattr(one.consumer, "beginning_offsets", lambda tps, **_: dict.fromkeys(tps, 10)))
+    stage.run(3.0)
+    assert again.counted() == 13
     assert "t-0: records 3 to 9 no longer exist" in caplog.text
 
 
-def test_a_copy_is_told_of_and_one_that_nobody_wants_is_thrown_away(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_member_that_was_cut_off_while_the_group_was_reset_begins_again(
+    stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with member(tmp_path / "1") as one, member(tmp_path / "2") as copy:
-        give(one, 0)
-        copy._assignor._copies.kept = frozenset({FIRST})
-        give(copy)
-        kafka.feed(0, 3)
-        drain(one)
-        drain(copy)
-        end = kafka.end(KafkaPythonPartition(LOG, 0))
-        # Of what a member runs nothing is told: that it runs it says more.
-        assert (one._known.positions, copy._known.positions) == ({}, {FIRST: end})
-        assert copy._known.ends[FIRST] == end
-        copy._assignor._copies.kept = frozenset()
-        drain(copy)
-        assert copy._known.positions == {FIRST: end}
-        monkeypatch.setattr(consumer, "_KEEP_S", 0.0)
-        drain(copy)
-        assert copy._known.positions == {}
-        assert not list((tmp_path / "2").glob("*.sqlite"))
+    away = stage.start("1")
+    stage.feed(3)
+    stage.run()
+    away.pause(30.0)
+    stage.run(8.0)
+    stage.remake(LOG)
+    stage.remake("t")
+    stage.cluster.groups.clear()
+    other = stage.start("2")
+    stage.feed(6)
+    stage.run()
+    stage.stop(other)
+    stage.run(25.0)
+    assert away.counted() == 6
+    stage.feed(1)
+    stage.run()
+    assert (away.counted(), away.raised) == (7, [])
+    assert caplog.text.count("the changelog of t is another topic than before: discarding the local state") == 1
+    assert len(list(away.folder.glob("*.sqlite"))) == 2
 
 
-def test_copies_that_are_too_old_begin_anew(kafka: Kafka, tmp_path: Path) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        kafka.feed(0, 3)
-        drain(one)
-        # A deletion that compaction has forgotten since.
-        log = kafka.topics[LOG].logs[0]
-        log[:] = [record for record in log if record.key != b"\1n"]
-        pause(one)
-        drain(one)
-        assert counted(one) == 0
+def test_files_that_nobody_wants_are_deleted_and_a_state_that_is_too_old_begins_anew(stage: Stage) -> None:
+    restores: list[tuple[int, int]] = []
+    one = stage.start("1", on_restore=lambda _, *read: restores.append(read))
+    stage.feed(3)
+    stage.feed(3, 1)
+    stage.run()
+    other = stage.start("2")
+    for hours, files in ((0.0, 2), (0.2, 1)):
+        # As if all machines had been suspended.
+        stage.world.now += hours * 3600
+        stage.run(6.0)
+        assert len(list(one.folder.glob("*.sqlite"))) == files
+    restores.clear()
+    # Compaction may have removed deletions since.
+    stage.world.now += 13 * 3600.0
+    stage.run(15.0)
+    assert max(restores) == (3, 3)
+    owners = [(each, tp.partition) for each in (one, other) for tp in each.stateful.active_partitions()]
+    assert [each.counted(partition) for each, partition in owners] == [3, 3]
 
 
-@pytest.mark.parametrize(
-    ("prepared", "problem"),
-    [
-        (lambda kafka: kafka.topics.pop("t"), "topic t does not exist"),
-        (lambda kafka: kafka.make(LOG, 3), "g-t-changelog has 3 partitions and t has 2"),
-        (
-            lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "delete"}),
-            "must have cleanup.policy=compact, but has delete",
-        ),
-        (
-            lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "compact,delete"}),
-            "must have cleanup.policy=compact, but has compact,delete",
-        ),
-        (
-            lambda kafka: kafka.make(LOG, configs={"delete.retention.ms": "0", "min.compaction.lag.ms": "1000"}),
-            "has delete.retention.ms=0 and min.compaction.lag.ms=1000: one must be at least 60000",
-        ),
-    ],
-)
-def test_changelogs_that_do_not_fit_are_refused(
-    kafka: Kafka, tmp_path: Path, prepared: Callable[[Kafka], object], problem: str
+# What fails on this machine.
+
+
+def test_a_file_that_fails_stops_its_partition_alone(
+    stage: Stage, files: FaultyFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    prepared(kafka)
-    with pytest.raises(ConfigError, match=problem):
-        member(tmp_path)
-    assert not kafka.open
+    def looks(record: Record, store: StateStore) -> None:
+        count(record, store)
+        list(store.items())
+
+    one = stage.start(process=looks)
+    broken: list[tuple[str, Exception]] = []
+
+    def fails(file: str, text: str) -> Exception | None:
+        if broken and file.startswith("t-0") and text.startswith(broken[-1][0]):
+            return broken.pop()[1]
+        return None
+
+    files.before = fails
+    full = sqlite3.OperationalError(FULL)
+    malformed = sqlite3.DatabaseError("database disk image is malformed")
+    for number, (statement, error) in enumerate(
+        [
+            ("BEGIN", full),
+            ("SELECT value", malformed),
+            ("SELECT value", full),
+            ("SELECT key", sqlite3.OperationalError("disk I/O error")),
+            ("INSERT", malformed),
+            ("DELETE", full),
+            ("COMMIT", full),
+            ("COMMIT", sqlite3.OperationalError("unable to open database file")),
+        ],
+        1,
+    ):
+        # A while after it was damaged before: one that is damaged again waits.
+        stage.run(1.0)
+        broken[:] = [(statement, error)] * 2
+        stage.feed(2)
+        stage.feed(2, 1)
+        stage.run(2.0)
+        assert (broken, one.counted(), one.counted(1)) == ([], 2 * number, 2 * number)
+    assert 2 <= caplog.text.count("it is deleted, and the state of t-0 is restored from its changelog") <= 6
+    assert caplog.text.count("t-0 waits until its local file can be used again") == 1
+    assert "t-1" not in caplog.text
 
 
-def test_a_changelog_that_forgets_deletions_soon_is_told_of(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_damaged_file_of_an_owner_and_of_a_copy_costs_a_restore(
+    stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kafka.make(LOG, configs={"delete.retention.ms": "60000", "min.compaction.lag.ms": "60000"})
-    with member(tmp_path) as one:
-        # Local files are discarded after half of that.
-        assert one._shelf.deletes_ms == 60_000
-    assert "g-t-changelog has delete.retention.ms=60000: with less than 86400000, copies may differ" in caplog.text
+    def keep(record: Record, store: StateStore) -> None:
+        count(record, store)
+        for number in range(300):
+            key = b"%064d" % (number * 7919 % 300)
+            store.put(key, (store.get(key) or b"") + b"%1000d" % record.offset)
+
+    one, copy = (stage.start(place, process=keep, **WARM) for place in ("1", "2"))
+    stage.feed(2)
+    stage.run(4.0)
+    for member in (one, copy):
+        overwrite(next(member.folder.glob("t-0@*.sqlite")))
+    stage.feed(2)
+    stage.run(6.0)
+    assert one.items() == copy.items()
+    assert one.counted() == 4
+    assert caplog.text.count("it is deleted, and the state of t-0 is restored from its changelog") == 2
 
 
-def test_deletions_are_kept_until_they_may_be_compacted(kafka: Kafka, tmp_path: Path) -> None:
-    """Otherwise each poll would discard the state, and no record would be processed."""
-    kafka.make(LOG, configs={"delete.retention.ms": "0"})
-    with member(tmp_path) as one:
-        assert one._shelf.deletes_ms == 3_600_000
-
-
-def test_a_changelog_that_may_be_led_without_its_last_records_is_told_of(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    kafka.make(LOG, configs={"unclean.leader.election.enable": "true"})
-    member(tmp_path).close()
-    assert "g-t-changelog has unclean.leader.election.enable=true: a leader without its last records" in caplog.text
-
-
-def test_a_changelog_is_made_with_what_local_files_need(kafka: Kafka, tmp_path: Path) -> None:
-    member(tmp_path).close()
-    assert kafka.topics[LOG].configs == {
-        "cleanup.policy": "compact",
-        "delete.retention.ms": "86400000",
-        "min.compaction.lag.ms": "3600000",
-        "unclean.leader.election.enable": "false",
-        "message.timestamp.type": "LogAppendTime",
-        "max.message.bytes": "1048588",  # Of the broker.
-    }
-
-
-def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path: Path) -> None:
-    kafka.refuse = ["describe_topics"]
-    with pytest.raises(KafkaUnavailableError, match=r"changelogs cannot be prepared on Kafka at x: .*refused"):
-        member(tmp_path)
-    assert not kafka.open
+# What is refused.
 
 
 @pytest.mark.parametrize(
@@ -507,26 +391,30 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path
         ({"consumer_timeout_ms": 100}, "consumer_timeout_ms has no effect in this consumer"),
         ({"copartitioned": "no"}, 'copartitioned must be True or False, got "no"'),
         ({"copartitioned": 1}, "copartitioned must be True or False, got 1"),
+        ({"sesion_timeout_ms": 1}, '"sesion_timeout_ms" is no setting of KafkaConsumer; did you mean session'),
+        ({"linger_ms": 1}, '"linger_ms" is no setting of KafkaConsumer$'),
+        ({"output": "out", "transactional_id": ""}, 'transactional_id must be a name, got ""'),
+        ({"output": []}, "output must be the name of a topic, or a list of names, got"),
+        ({"output": ["out", "out"]}, "each topic of output can be given once"),
+        ({"transaction_timeout_ms": 999}, "transaction_timeout_ms must be an integer from 1000, got 999"),
+        ({"output": "out"}, r"with output=\.\., process is called with 3 arguments \(record, state, output\)"),
+        ({"process": lambda *, _: 1}, r"without output=\.\., process is called with 2 arguments \(record, state\)"),
+        *(
+            ({"commit_interval_ms": given}, "commit_interval_ms must be an integer from 0 to 60000")
+            for given in (-1, 60_001, 1.5, "100", True, None)
+        ),
+        ({"topics": "orders"}, "topics must be a list of names"),
+        ({"topics": 5}, "topics must be a list of names"),
+        ({"topics": ["orders", 5]}, "topics must be names"),
+        ({"topics": [["orders"]]}, "topics must be names, one after the other, got an array of 1"),
+        ({"topics": ["t"]}, "each topic can be given once"),
         ({"auto_offset_reset": "none"}, 'auto_offset_reset must be earliest or latest, got "none"'),
     ],
 )
-def test_typos_are_told(kafka: Kafka, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
-    told = {"process": count, "state_dir": tmp_path, "group_id": "g", "bootstrap_servers": "x", **more}
+def test_typos_are_told(tmp_path: Path, more: dict[str, Any], problem: str) -> None:
+    told = {"process": count, "state_dir": tmp_path / "state", "group_id": "g", "bootstrap_servers": "x", **more}
     with pytest.raises(ConfigError, match=problem):
         StatefulConsumer("t", **told)
-    assert not kafka.open
-
-
-def test_a_long_time_for_requests_is_a_setting_of_producers_too() -> None:
-    for request_ms in (1000, 119_999, 150_000):
-        made = client_settings({"bootstrap_servers": "x", "request_timeout_ms": request_ms}).producer
-        assert made["delivery_timeout_ms"] >= max(120_000, request_ms + 1000)
-    assert "delivery_timeout_ms" not in client_settings({"bootstrap_servers": "x"}).producer
-
-
-def test_topics_are_names(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="topics must be names, one after the other, got an array of 1"):
-        StatefulConsumer(["t"], process=count, state_dir=tmp_path, group_id="g")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -546,43 +434,11 @@ def test_tags_are_lists_of_names(given: dict[str, Any]) -> None:
         StandbyOptions(1, **given)
 
 
-def test_what_is_no_bytes_is_no_value(kafka: Kafka, tmp_path: Path) -> None:
-    kafka.feed(0, 1)
-    with member(tmp_path, process=lambda _, store: store.put(b"k", 5)) as one:
-        give(one, 0)
-        with pytest.raises(TypeError, match="keys and values of a state are bytes, got int"):
-            polled(one)
-
-
-@pytest.mark.usefixtures("kafka")
-def test_a_state_that_is_not_here_is_not_made(tmp_path: Path) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        drain(one)
-        for place in (TopicPartition("t", 1), TopicPartition("u", 0)):
+def test_a_state_that_is_not_here_is_not_made(stage: Stage) -> None:
+    stage.start()
+    one = stage.start("2").stateful
+    (mine,) = one.active_partitions()
+    for place in (("t", 1 - mine.partition), ("u", 0), ("typo", 0)):
+        for ask in (one.store, one.state):
             with pytest.raises(StoreError, match="has no local state"):
-                one.store(place)
-        assert one._known.positions == {}
-    with pytest.raises(StoreError, match="t-0 has no local state"):
-        one.store(FIRST)
-
-
-def test_files_that_cannot_be_opened_wait_and_are_kept(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        kafka.feed(0, 3)
-        drain(one)
-
-    def none_left(*_: object, **__: object) -> None:
-        raise sqlite3.OperationalError("unable to open database file")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", none_left)
-        member(tmp_path).close()
-    assert "unable to open database file; each partition needs three open files" in caplog.text
-    again = StateDirectory(tmp_path)
-    again.open_existing({"t": kafka.topics[LOG].id})
-    assert again.positions()[FIRST] > 0
-    again.close()
+                ask(place)
