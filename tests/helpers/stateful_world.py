@@ -16,8 +16,7 @@ from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.strategies.standby import StandbyOptions
 from tests.simulation import aiokafka_clients, kafka_python, threads
-from tests.simulation.cluster import Partition
-from tests.simulation.cluster import _name as request_name
+from tests.simulation.cluster import NEWEST, Partition
 from tests.simulation.member import GROUP, TIMES_MS, MemberOptions
 from tests.simulation.stand_ins import installed
 from tests.simulation.stateful_member import StatefulMember
@@ -74,6 +73,8 @@ class Played(StatefulMember):
             "client_rack": self.rack,
             **times,
             "fetch_max_wait_ms": 500,
+            # Otherwise each connection begins with a list of all requests.
+            "api_version": NEWEST,
             "bootstrap_servers": "broker:9001",
             "client_id": self.host,
             "group_id": GROUP,
@@ -100,16 +101,14 @@ class Brokers(TransactionalCluster):
     """Brokers that refuse what a test has them refuse."""
 
     def __init__(self, *arguments: Any) -> None:
-        # Errors of records by their topic, and whether topics may be extended.
+        # Errors of records by their topic; whether topics may be extended, and whether producers may begin.
         self.refused: dict[str, int] = {}
-        self.extends = True
-        # Names of requests that are not answered.
-        self.unavailable: set[str] = set()
+        self.extends = self.begins = True
         super().__init__(*arguments)
 
-    def serve(self, link: Any, frame: bytes) -> None:
-        if request_name(frame) not in self.unavailable:
-            super().serve(link, frame)
+    def _on_InitProducerId(self, link: Any, request: Any, new: Any, reply: Any) -> None:  # noqa: N802
+        if self.begins:
+            super()._on_InitProducerId(link, request, new, reply)
 
     def _appended(self, partition: Partition, transactional_id: str | None, data: bytes) -> tuple[int, int, int]:
         error = self.refused.get(partition.topic)
@@ -147,7 +146,7 @@ class Stage:
         others = sum(not each.dead and not each.ended for each in self.watchers.members)
         member = self.launch(place, *topics, **given)
         # So long until the first one reads, and until another one owns something.
-        self.run(6.0 if others else 2.0)
+        self.run(5.0 if others else 1.5)
         return member
 
     def launch(self, place: str = "1", *topics: str, **given: Any) -> Played:
@@ -162,14 +161,14 @@ class Stage:
 
     def stop(self, member: Played) -> None:
         member.stopping = True
-        self.run(1.5)
+        self.run(1.0)
         assert member.ended
 
-    def stop_after(self, member: Played, seconds: float = 3.0) -> None:
+    def stop_after(self, member: Played, seconds: float = 2.0) -> None:
         self.run(seconds)
         self.stop(member)
 
-    def run(self, seconds: float = 2.0) -> None:
+    def run(self, seconds: float = 1.5) -> None:
         self.world.run(self.world.now + seconds)
         assert not self.world.problems, self.world.problems
 

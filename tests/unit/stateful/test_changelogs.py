@@ -184,8 +184,8 @@ def test_a_changelog_of_the_earlier_format_is_refused_with_what_to_do(stage: Sta
     stage.remake(LOG)
     stage.cluster.configs[LOG] = {"cleanup.policy": "compact"}
     stage.write(LOG, b"\0fence", headers=[("rackassign", bytes(17))])
-    one = stage.start()
-    stage.run()
+    one = stage.launch()
+    stage.run(1.0)
     assert isinstance(one.raised[0], ConfigError)
     assert f"{LOG} was written by a version before" in str(one.raised[0])
 
@@ -247,15 +247,13 @@ def test_a_copy_has_each_commit_whole_or_not_at_all(stage: Stage) -> None:
             state.put(b"%d" % key, b"%d" % record.offset)
 
     one, copy = stage.start("1", process=process, **WARM), stage.start("2", process=process, **WARM)
-    stage.feed(1)
-    stage.run()
     owner, other = (one, copy) if FIRST in one.stateful.active_partitions() else (copy, one)
     seen: set[tuple[bytes, ...]] = set()
     stage.feed(1)
-    for _ in range(30):
+    for _ in range(20):
         stage.run(0.1)
         seen.add(tuple(set(other.items().values())))
-    assert seen == {(b"0",), (b"1",)}
+    assert seen == {(), (b"0",)}
     assert len(other.items()) == 5200
     assert other.items() == owner.items()
 

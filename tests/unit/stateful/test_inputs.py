@@ -105,9 +105,6 @@ def test_a_part_of_a_task_is_not_processed_and_a_warning_states_it_if_that_remai
     assert "copartitioned=True" not in caplog.text
     stage.run(26.0)
     assert caplog.text.count("are not assigned to this member, but other partitions of the same number are") == 1
-    stage.stop(other)
-    stage.run(6.0)
-    assert {tp.partition for tp in one.stateful.active_partitions()} == {0, 1}
 
 
 def test_topics_with_different_numbers_of_partitions_are_refused(stage: Stage) -> None:

@@ -46,7 +46,7 @@ def interrupts(one: Played, line: int, kind: type[BaseException], *, commits: bo
 @pytest.mark.parametrize(
     ("kind", "commits"), [(KeyboardInterrupt, False), (ExpiredError, True)], ids=["two polls", "a poll and a commit"]
 )
-@pytest.mark.parametrize("step", [53, *further(3)])
+@pytest.mark.parametrize("step", [83, *further(3)])
 def test_a_call_that_is_interrupted_anywhere_costs_nothing(
     stage: Stage, kind: type[BaseException], step: int, *, commits: bool
 ) -> None:

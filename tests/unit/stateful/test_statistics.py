@@ -22,7 +22,8 @@ from tests.helpers.tasks import Record
 
 
 def shown(one: Played) -> dict[str, float]:
-    return {name.name: metric.value() for name, metric in one.consumer._metrics.metrics.items() if name.group == GROUP}
+    found: dict[str, float] = one.consumer.metrics()[GROUP]
+    return found
 
 
 def test_what_a_member_does_is_counted(stage: Stage) -> None:

@@ -165,7 +165,7 @@ def test_functions_at_intervals_write_too_also_before_the_first_record(stage: St
 
 
 def test_transactions_that_cannot_begin_are_an_error_within_a_limit(stage: Stage) -> None:
-    stage.cluster.unavailable.add("InitProducerId")
+    stage.cluster.begins = False
     one = writer(stage)
     stage.run(75.0)
     assert "transactions of group-" in str(one.raised[0])
