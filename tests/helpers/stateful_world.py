@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaError
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from rackassign.errors import RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.strategies.standby import StandbyOptions
@@ -33,6 +35,10 @@ class StoppedError(BaseException):
     """As who cancels something raises it."""
 
 
+EXPECTED = (RackassignError, KafkaError, ArithmeticError, OSError, ValueError, StoppedError)
+"""What members raise: their own errors, those of brokers, and what functions of tests have raised."""
+
+
 def count(_: Any, store: StateStore) -> None:
     store.put(b"n", b"%d" % (int(store.get(b"n") or 0) + 1))
 
@@ -46,6 +52,8 @@ class Played(StatefulMember):
         self.raised: list[BaseException] = []
         self.todo: list[Callable[[StatefulConsumer], object]] = []
         self.poll_ms = 500
+        # Records that its polls have processed.
+        self.done = 0
 
     def application(self) -> None:
         try:
@@ -58,7 +66,7 @@ class Played(StatefulMember):
             try:
                 while self.todo:
                     self.todo.pop(0)(self.stateful)
-                self.stateful.poll(self.poll_ms)
+                self.done += self.stateful.poll(self.poll_ms)
             except (Exception, StoppedError) as error:  # noqa: BLE001 - the test looks at it
                 self.raised.append(error)
             self.sleep(0.01)
@@ -127,6 +135,7 @@ class Stage:
     def __init__(self, folder: Path, **topics: int) -> None:
         self.folder, self.world = folder, World(noise=False)
         self.watchers = _Watchers(self.world, once=False)
+        self.members: list[Played] = []
         self.cluster = Brokers(self.world, "abc", self.watchers, topics or {"t": 2})
 
     @contextmanager
@@ -137,7 +146,9 @@ class Stage:
             logger = logging.getLogger("rackassign")
             logger.propagate, logger.handlers = True, []
             yield self
-            for member in self.watchers.members:
+            raised = [error for member in self.members for error in member.raised]
+            assert all(isinstance(error, EXPECTED) for error in raised), raised
+            for member in self.members:
                 if not member.dead:
                     member.kill()
 
@@ -156,6 +167,7 @@ class Stage:
             given, folder, self.world, name, self.cluster, self.watchers, MemberOptions(), rack, topics or ("t",)
         )
         self.watchers.members.append(member)
+        self.members.append(member)
         member.start()
         return member
 

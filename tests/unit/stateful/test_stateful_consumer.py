@@ -133,9 +133,12 @@ def test_what_was_processed_of_a_revoked_partition_is_committed_before_it_is_rel
         count(record, store)
 
     one = stage.start("1", process=process, commit_interval_ms=60_000)
-    for partition in range(2):
-        stage.feed(7, partition)
-    stage.run()
+    for number in (1, 6):
+        # The first commit is due at once.
+        for partition in range(2):
+            stage.feed(number, partition)
+        stage.run()
+    assert stage.committed() == {("t", 0): 1, ("t", 1): 1}
     other = stage.start("2", process=process, commit_interval_ms=60_000)
     (mine,) = other.stateful.active_partitions()
     assert (other.counted(mine.partition), len(one.stateful.active_partitions())) == (7, 1)

@@ -58,6 +58,7 @@ def test_results_states_and_offsets_are_visible_once_the_interval_is_over(stage:
     assert Counter(stage.values("out")) == numbered(6, 5)
     stage.stop(one)
     assert Counter(stage.values("out")) == numbered(7, 5)
+    assert one.done == 12
 
 
 def test_a_poll_does_not_wait_for_records_longer_than_a_commit_may_wait(stage: Stage) -> None:
