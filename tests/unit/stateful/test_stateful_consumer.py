@@ -149,6 +149,26 @@ def test_what_was_processed_of_a_revoked_partition_is_committed_before_it_is_rel
     assert len(seen) == 14
 
 
+def test_a_member_that_resumes_after_its_session_processes_nothing_before_it_is_confirmed(stage: Stage) -> None:
+    seen: list[int] = []
+
+    def process(record: Record, store: StateStore) -> None:
+        seen.append(record.offset)
+        count(record, store)
+
+    # It has received them all, and takes one with each poll.
+    one = stage.start(process=process, max_poll_records=1)
+    stage.feed(40)
+    stage.run(0.5)
+    taken = len(seen)
+    one.pause(20.0)
+    stage.run(30.0)
+    assert 0 < taken < 40
+    assert (one.counted(), stage.committed()["t", 0]) == (40, 40)
+    # It would be processed again.
+    assert seen == list(range(40))
+
+
 # What happens to topics.
 
 
