@@ -112,9 +112,9 @@ clean: ## Remove what make and the tools have made here; the cache of jars stays
 EXAMPLES ?= 1
 LEFT_OUT ?= long or hypothesis
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: all examples of properties, and what takes long
-	RACKASSIGN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 4 $(TOGETHER) \
+	RACKASSIGN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 3 $(TOGETHER) \
 	  -m '$(SHORT) and not release and ($(LEFT_OUT))' tests integration
-	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and (long or not docker)'
+	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and not release and (long or not docker)'
 
 .PHONY: test-release
 test-release: $(VENV)/dev.stamp ## Whole programs and older versions: the demo, exactly once, killed examples

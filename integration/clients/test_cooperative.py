@@ -104,7 +104,7 @@ def leader_of(group: RackGroup) -> str:
     return next(name for name, member in group.threaded().items() if member.do(lambda c: c._coordinator._is_leader))
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_group_lives_through_joins_leaves_and_a_kill(make_group: MakeGroup, late: Callable[[], int]) -> None:
     with make_group(ONE_RACK_EACH) as group:
         for name in ("a1", "a2", "b1", "b2", "c1"):

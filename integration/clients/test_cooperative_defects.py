@@ -32,8 +32,8 @@ MENDED = Kind(
         # Here all that is claimed is true, and nothing is waited for in vain.
         pytest.param(OURS, OURS, 1, id="ours"),
         # Claims are put right in a second round, and a member without our patches may lose one on top.
-        pytest.param(OURS, HOST, 5, id="ours leading the host's"),
-        pytest.param(MENDED, MENDED, 5, id="the host's, attached"),
+        pytest.param(OURS, HOST, 5, id="ours leading the host's", marks=pytest.mark.release),
+        pytest.param(MENDED, MENDED, 5, id="the host's, attached", marks=pytest.mark.release),
         pytest.param(PLAIN, PLAIN, 5, id="ours without attach", marks=pytest.mark.release),
     ],
 )

@@ -100,7 +100,7 @@ def read_on_without(cluster: Cluster) -> bool:
     return not noticed
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.local
 def test_a_dead_follower_is_left_at_once(own_cluster: Cluster) -> None:
     assert read_on_without(own_cluster)

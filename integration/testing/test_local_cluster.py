@@ -63,7 +63,7 @@ def test_brokers_are_in_their_racks(cluster: LocalCluster) -> None:
     assert [b.rack for b in cluster.brokers] == ["a", "b", "c"]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_broker_whose_port_was_taken_is_started_again_with_a_warning_that_names_it(
     cluster: LocalCluster,
 ) -> None:

@@ -175,21 +175,23 @@ class RackassignDataSource(DataSource):
             return FailingStreamReader(str(error))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: FBT001 - as Spark calls it
+        from rackassign.spark._metadata import KafkaMetadata  # noqa: PLC0415 - it loads confluent_kafka
+
         if overwrite:
             raise ConfigError("mode overwrite: records of a topic are not replaced; use mode append")
-        return self.streamWriter(schema, overwrite)
+        made = self.streamWriter(schema, overwrite)
+        # What executors could only find out one by one: the login, and whether there are brokers. Not for a stream,
+        # whose writer Spark asks for with each batch.
+        KafkaMetadata(made.options.client).brokers()
+        return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: ARG002, FBT001, N802 - as Spark calls it
         """Return the writer of a stream; with output mode `complete`, all rows are written again with each batch."""
-        from rackassign.spark._metadata import KafkaMetadata  # noqa: PLC0415 - it loads confluent_kafka
         from rackassign.spark._writer import Writer  # noqa: PLC0415 - most queries do not need it
 
         options = WriteOptions.of({str(name): str(value) for name, value in self.options.items()})
-        writer = Writer(options, schema)
-        # What executors could only find out one by one: properties, the login, and whether there are brokers.
         check_producer(options.client)
-        KafkaMetadata(options.client).brokers()
-        return writer
+        return Writer(options, schema)
 
     def _options(self, mode: Mode, *, only_columns: bool = False) -> Options:
         options = {str(name): str(value) for name, value in self.options.items()}

@@ -11,6 +11,7 @@ Columns, options and their meanings are those of the JVM sink.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,9 +69,15 @@ def check_schema(options: WriteOptions, schema: StructType) -> None:
         if name in given and not matches(given[name]):
             raise ConfigError(f"{name}: expected type {kind}, got {given[name].simpleString()}")
     if others := sorted(given.keys() - expected.keys()):
-        log.warning("these columns are not written: %s", ", ".join(map(truncate, others)))
+        _warn(f"these columns are not written: {', '.join(map(truncate, others))}")
     if options.topic and "topic" in given:
-        log.warning("column topic: the option topic is set as well, and has precedence")
+        _warn("column topic: the option topic is set as well, and has precedence")
+
+
+# Once for each process of the driver: Spark asks for the writer of a stream with each batch.
+@functools.cache
+def _warn(message: str) -> None:
+    log.warning(message)
 
 
 def _is_text(kind: DataType) -> bool:
@@ -101,7 +108,7 @@ class Writer(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[mis
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_schema(options, schema)
-        self._options = options
+        self.options = options
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
         """Write the rows of a task, and return when brokers have acknowledged all of them; runs on an executor."""
@@ -114,7 +121,7 @@ class Writer(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[mis
 
     def commit(self, messages: Sequence[Written | None], batchId: int | None = None) -> None:  # type: ignore[override] # noqa: N803 - as Spark calls it
         """Report what the tasks of a batch have sent; runs on the driver."""
-        if not self._options.metrics_path or batchId is None:
+        if not self.options.metrics_path or batchId is None:
             return
         sent: dict[str | None, Counter[int]] = {}
         for message in messages:
@@ -122,15 +129,15 @@ class Writer(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[mis
                 sent.setdefault(message.rack, Counter()).update(message.sent)
         try:
             for rack, sizes in sorted(sent.items(), key=lambda each: each[0] or ""):
-                append_line(self._options.metrics_path, WriteReport(batchId, rack, sizes).to_json())
+                append_line(self.options.metrics_path, WriteReport(batchId, rack, sizes).to_json())
         except ConfigError as error:
             # An error would make Spark write the batch again.
             log.warning("what batch %d has sent is not reported: %s", batchId, error)
 
     def _write(self, batches: Iterator[RecordBatch]) -> Written:
-        rack = executor_rack(self._options)
-        properties: dict[str, Any] = {**self._options.client, **({} if rack is None else {"client.rack": rack})}
-        meter = writing_meter() if self._options.metrics_path else None
+        rack = executor_rack(self.options)
+        properties: dict[str, Any] = {**self.options.client, **({} if rack is None else {"client.rack": rack})}
+        meter = writing_meter() if self.options.metrics_path else None
         if meter is not None:
             properties |= metered_properties(meter)
         with producers_of_this_process().lend(properties) as pooled:
@@ -138,13 +145,13 @@ class Writer(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[mis
             records = 0
             for batch in batches:
                 for start in range(0, batch.num_rows, _ROWS):
-                    _send(pooled, batch.slice(start, _ROWS), self._options.topic)
+                    _send(pooled, batch.slice(start, _ROWS), self.options.topic)
                 records += batch.num_rows
             pooled.producer.flush()
             _check(pooled)
             sent = Counter[int]() if meter is None else meter.settle(pooled.producer) - before
         # The rack of the executor, even if `rackBinding` is none.
-        return Written(records, rack_of_environment(self._options), dict(sent))
+        return Written(records, rack_of_environment(self.options), dict(sent))
 
 
 def _send(pooled: PooledProducer, rows: RecordBatch, topic: str) -> None:

@@ -209,7 +209,7 @@ def after_log_damage(folder: Path, batches: int, seeds: int) -> list[tuple[bool,
     return found
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_damaged_log_never_leaves_a_state_that_the_changelog_does_not_complete(tmp_path: Path) -> None:
     found = after_log_damage(tmp_path, batches=600, seeds=15)
     assert found
