@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.spark_racks import JVM, PARTITIONS, RACKS, REPLICAS, Cpu, CpuMeter
-from benchmarks.tables import Sheet, show_or_print
+from benchmarks.tables import Sheet, show_or_print, spread
 from rackassign.spark import kafka_options
 from rackassign.spark._tasks import total_slots
 from rackassign.testing import LocalCluster, create_topic
@@ -163,9 +163,9 @@ def sheet(options: argparse.Namespace, found: Mapping[str, Sequence[Used]]) -> S
         rows.append((
             way,
             " + ".join(parts),
-            _spread([one.cpu.total() / other.cpu.total() for one, other in pairs]),
+            spread([one.cpu.total() / other.cpu.total() for one, other in pairs]),
             f"{median(each.seconds for each in of):.2f}",
-            _spread([one.seconds / other.seconds for one, other in pairs]),
+            spread([one.seconds / other.seconds for one, other in pairs]),
             f"{max(each.received for each in of):.3f}",
         ))  # fmt: skip
     title = (
@@ -181,10 +181,6 @@ def sheet(options: argparse.Namespace, found: Mapping[str, Sequence[Used]]) -> S
         "received / wire, at most",
     )
     return Sheet(title, headings, rows)
-
-
-def _spread(ratios: Sequence[float]) -> str:
-    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.spark_racks import RACKS, Cpu, CpuMeter
-from benchmarks.tables import Sheet, show_or_print
+from benchmarks.tables import Sheet, show_or_print, spread
 from rackassign.spark._tasks import total_slots
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.harness import wait_until
@@ -70,18 +70,14 @@ def sheet(options: argparse.Namespace, rounds: Sequence[Round]) -> Sheet:
         rows.append((
             sink,
             " + ".join(parts),
-            _spread([each[sink][0].total() / each["kafka"][0].total() for each in rounds]),
+            spread([each[sink][0].total() / each["kafka"][0].total() for each in rounds]),
             f"{median(each[sink][1] for each in rounds):.2f}",
-            _spread([each[sink][1] / each["kafka"][1] for each in rounds]),
+            spread([each[sink][1] / each["kafka"][1] for each in rounds]),
         ))  # fmt: skip
     keys = "with" if options.keys else "without"
     records = f"{options.records:,} records of {options.record:,} bytes {keys} keys"
     title = f"{options.runs} batches of {records}, RF 3 in 3 racks"
     return Sheet(title, ("sink", "CPU s, JVM + Python + driver", "CPU, kafka = 1", "s", "time, kafka = 1"), rows)
-
-
-def _spread(ratios: Sequence[float]) -> str:
-    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.table import Table
@@ -26,6 +27,11 @@ class Sheet:
         ruler = ("---", *("--:" for _ in self.headings[1:]))
         lines = [" | ".join(row) for row in (self.headings, ruler, *self.rows)]
         return f"**{self.title}**\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n"
+
+
+def spread(ratios: Sequence[float]) -> str:
+    """Write the median of some figures, and the lowest and the highest."""
+    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def show(sheets: Iterable[Sheet]) -> None:

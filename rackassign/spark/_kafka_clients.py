@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _Client = TypeVar("_Client")
+_Value = TypeVar("_Value")
 
 Token = tuple[Any, ...]
 """The token, the time at which it runs out in seconds since 1970, and optionally a principal and extensions."""
@@ -83,10 +84,13 @@ def new_producer(properties: Mapping[str, Any]) -> Producer:
 
 def check_producer(properties: Mapping[str, Any]) -> None:
     """Create a producer and release it: librdkafka rejects some properties for a producer only."""
-    # Without brokers it does not connect, and needs no token.
-    alone = {name: value for name, value in properties.items() if name not in {"bootstrap.servers", TOKEN_CALLBACK}}
     # It would warn that it cannot connect.
-    new_producer({**alone, "log_level": 0})
+    new_producer({**without_brokers(properties), "log_level": 0})
+
+
+def without_brokers(properties: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return the properties of a client that does not connect, and so needs no token."""
+    return {name: value for name, value in properties.items() if name not in {"bootstrap.servers", TOKEN_CALLBACK}}
 
 
 def new_admin_client(properties: Mapping[str, Any]) -> AdminClient:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.spark._client_config import TOKEN_CALLBACK
-from rackassign.spark._kafka_clients import new_consumer
+from rackassign.spark._kafka_clients import new_consumer, without_brokers
 from rackassign.spark._splits import OffsetRange
 
 if TYPE_CHECKING:
@@ -91,9 +90,7 @@ def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes
 
 def check_properties(client: Mapping[str, str], fetch_bytes: int) -> None:
     """Create a consumer and close it: librdkafka rejects some properties for a consumer only."""
-    # Without brokers it does not connect, and needs no token.
-    alone = {name: value for name, value in client.items() if name not in {"bootstrap.servers", TOKEN_CALLBACK}}
-    new_consumer(consumer_properties(alone, None, fetch_bytes)).close()
+    new_consumer(consumer_properties(without_brokers(client), None, fetch_bytes)).close()
 
 
 def read(

@@ -95,9 +95,8 @@ def _is_headers(kind: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task has written: records, and with `metricsPath` sent bytes by broker."""
+    """What a task has sent, in bytes by broker; nothing without `metricsPath`."""
 
-    records: int
     rack: str | None
     sent: Mapping[int, int]
 
@@ -115,7 +114,7 @@ class Writer(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[mis
         try:
             # The first rows come first: where the input cannot be read, there is nothing to connect for.
             first = next(iterator, None)
-            return Written(0, None, {}) if first is None else self._write(chain([first], iterator))
+            return Written(None, {}) if first is None else self._write(chain([first], iterator))
         finally:
             drop_spark_path_finders()
 
@@ -142,16 +141,14 @@ class Writer(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[mis
             properties |= metered_properties(meter)
         with producers_of_this_process().lend(properties) as pooled:
             before = Counter[int]() if meter is None else meter.settle(pooled.producer)
-            records = 0
             for batch in batches:
                 for start in range(0, batch.num_rows, _ROWS):
                     _send(pooled, batch.slice(start, _ROWS), self.options.topic)
-                records += batch.num_rows
             pooled.producer.flush()
             _check(pooled)
             sent = Counter[int]() if meter is None else meter.settle(pooled.producer) - before
         # The rack of the executor, even if `rackBinding` is none.
-        return Written(records, rack_of_environment(self.options), dict(sent))
+        return Written(rack_of_environment(self.options), dict(sent))
 
 
 def _send(pooled: PooledProducer, rows: RecordBatch, topic: str) -> None:

@@ -19,7 +19,7 @@ from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.strategies.standby import StandbyOptions
 from tests.simulation import aiokafka_clients, kafka_python, threads
 from tests.simulation.cluster import NEWEST, Partition
-from tests.simulation.member import GROUP, TIMES_MS, MemberOptions
+from tests.simulation.member import GROUP, MemberOptions
 from tests.simulation.stand_ins import installed
 from tests.simulation.stateful_member import StatefulMember
 from tests.simulation.stateful_scripts import committed_values
@@ -73,22 +73,14 @@ class Played(StatefulMember):
         self.stateful.close()
 
     def _make(self) -> StatefulConsumer:
-        times = {name: ms for name, ms in TIMES_MS.items() if name != "auto_commit_interval_ms"}
         options: dict[str, Any] = {
             "process": count,
             "commit_interval_ms": 0,
             "standbys": StandbyOptions(num_standby_replicas=0),
-            "client_rack": self.rack,
-            **times,
-            "fetch_max_wait_ms": 500,
             # Otherwise each connection begins with a list of all requests.
             "api_version": NEWEST,
             "bootstrap_servers": "broker:9001",
-            "client_id": self.host,
-            "group_id": GROUP,
-            "proxy_url": f"{kafka_python.SCHEME}://",
-            "kafka_client": threads.client_factory(self),
-            "metrics_enabled": False,
+            **self.client_options(),
         }
         return StatefulConsumer(*self.topics, state_dir=self.folder, **{**options, **self._given})
 

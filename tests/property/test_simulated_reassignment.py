@@ -23,7 +23,7 @@ from rackassign.reassignment.executor import await_restored
 from rackassign.reassignment.throttle import MOST_BYTES, save_configs
 from tests.simulation.reassigning import ReassigningCluster
 from tests.simulation.reassigning_scripts import TOPIC, ReassignmentRun, ToolOptions, from_seed, run
-from tests.simulation.scripts import Happening, Script, shrink
+from tests.simulation.scripts import Happening, Script, held
 from tests.simulation.world import World
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "placement_vectors.json").read_text())
@@ -34,13 +34,7 @@ TWO = (((6, 4, 3), (1, 3, 6)), ((5, 6, 1), (3, 5, 4)))
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_must_hold_holds(seed: int) -> None:
-    script = from_seed(seed)
-
-    result = run(script)
-
-    if result.violation is not None:
-        pytest.fail(f"{result.violation}\n{shrink(script, result.violation.rule, attempts=40, play=run)}")
-    assert result.events > 200
+    assert held(from_seed(seed), 40, run).events > 200
 
 
 # Former defects.

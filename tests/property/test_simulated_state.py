@@ -13,7 +13,7 @@ import pytest
 
 from rackassign.model import TopicPartition
 from rackassign.stateful._transactions import TransactionalProducer
-from tests.simulation.scripts import Script, shrink
+from tests.simulation.scripts import Script, held
 from tests.simulation.stateful_member import StateOptions
 from tests.simulation.stateful_scripts import from_seed, run
 
@@ -22,13 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_must_hold_holds(seed: int) -> None:
-    script = from_seed(seed)
-
-    result = run(script)
-
-    if result.violation is not None:
-        pytest.fail(f"{result.violation}\n{shrink(script, result.violation.rule, attempts=40, play=run)}")
-    assert result.events > 1000
+    assert held(from_seed(seed), 40, run).events > 1000
 
 
 def test_a_run_is_the_same_in_each_process() -> None:

@@ -440,6 +440,14 @@ def shrink(script: Script, rule: str, attempts: int = 400, play: Callable[[Scrip
     return script
 
 
+def held(script: Script, attempts: int, play: Callable[[Script], Result] = run) -> Result:
+    """Run a script; fail with what it violates, and with the fewest events that do."""
+    result = play(script)
+    if result.violation is not None:
+        raise AssertionError(f"{result.violation}\n{shrink(script, result.violation.rule, attempts, play)}")
+    return result
+
+
 _OF_MEMBER = frozenset(
     {"kill", "stop", "start", "twin", "remove", "pause", "work", "overwork", "drop", "delay", "refresh", "rack"}
     | {"lose", "refresh_producer"}

@@ -80,17 +80,22 @@ class StatefulMember(threads.MultiThreadedProcess, KafkaPythonMember):
             transactional_id=f"{GROUP}-{self.folder.name}",
             transaction_timeout_ms=self.options.transaction_ms,
             standbys=StandbyOptions(num_standby_replicas=self.options.standbys),
-            client_rack=self.rack,
-            **_OTHERS_MS,
-            fetch_max_wait_ms=500,
             bootstrap_servers=["broker:9001", "broker:9002"],
-            client_id=self.host,
-            group_id=GROUP,
             max_poll_records=self.options.max_records,
-            proxy_url=f"{kafka_python.SCHEME}://",
-            kafka_client=threads.client_factory(self),
-            metrics_enabled=False,
+            **self.client_options(),
         )
+
+    def client_options(self) -> dict[str, Any]:
+        return {
+            **_OTHERS_MS,
+            "client_rack": self.rack,
+            "fetch_max_wait_ms": 500,
+            "client_id": self.host,
+            "group_id": GROUP,
+            "proxy_url": f"{kafka_python.SCHEME}://",
+            "kafka_client": threads.client_factory(self),
+            "metrics_enabled": False,
+        }
 
     def kill(self) -> None:
         """End it at once; its folder is another process's then."""

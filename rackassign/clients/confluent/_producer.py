@@ -152,21 +152,22 @@ class LeaderWatch:
         After a record has waited in vain, none waits until brokers respond again.
         """
         with self._read:
-            if topic not in self._topics:
-                self._topics.add(topic)
-                self._new.add(topic)
-                self._look.set()
+            self._include(topic)
             if topic in self._new and self._patient and not self._over:
                 self._patient = self._read.wait_for(lambda: topic not in self._new, _FIRST_RECORD_S)
 
     def await_leaders(self, topic: str, timeout_s: float) -> bool:
         """Read the leaders of this topic, too, and return whether they are known; waits for them."""
         with self._read:
-            if topic not in self._topics:
-                self._topics.add(topic)
-                self._new.add(topic)
-                self._look.set()
+            self._include(topic)
             return self._read.wait_for(lambda: topic in self.leaders.topics, timeout_s)
+
+    def _include(self, topic: str) -> None:
+        """Have a topic that is new in the next look, which begins now; under `_read`."""
+        if topic not in self._topics:
+            self._topics.add(topic)
+            self._new.add(topic)
+            self._look.set()
 
     def refuse(self, topic: str) -> None:
         """Note that the producer does not know a partition that was chosen; returns at once."""
