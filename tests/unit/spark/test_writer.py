@@ -95,6 +95,8 @@ def test_options_that_cannot_work_are_refused_by_name(given: Mapping[str, str], 
         ({"kafka.max.request.size": "9", "kafka.delivery.timeout.ms": "8"}, {"message.max.bytes": "9"}),
         ({"kafka.delivery.timeout.ms": "8"}, {"message.timeout.ms": "8"}),
         ({"kafka.buffer.memory": "4096"}, {"queue.buffering.max.kbytes": "4"}),
+        ({}, {"linger.ms": "50"}),
+        ({"kafka.queue.buffering.max.ms": "7"}, {"linger.ms": "7", "queue.buffering.max.ms": None}),
         ({"kafka.linger.ms": "7", "kafka.max.block.ms": "9"}, {"linger.ms": "7", "max.block.ms": None}),
     ],
 )
