@@ -90,11 +90,12 @@ _UNSUPPORTED_IN_SINK: Mapping[str, str] = {
 
 _SINK_DEFAULTS: Mapping[str, str] = {
     "acks": "all",
-    # Those of Java's producer; librdkafka's are random (CRC32), 1,000,000, 300,000 and a gigabyte.
+    # Those of Java's producer; librdkafka's are random (CRC32), 1,000,000, 300,000, a gigabyte and a minute.
     "partitioner": "murmur2_random",
     "message.max.bytes": str(2**20),
     "message.timeout.ms": "120000",
     "queue.buffering.max.kbytes": str(32 * 2**10),
+    "socket.timeout.ms": "30000",
     # A task flushes at its end, which waits for no batch to fill. With librdkafka's 5 ms its threads wake for each few
     # records: half of the processor time of records of 100 bytes.
     "linger.ms": "50",
@@ -174,7 +175,14 @@ def to_librdkafka_producer(java: Mapping[str, str], token_provider: str | None =
     """Return the properties of a producer, with the defaults of Java's."""
     _check_same(java, _SINK_NAMES)
     given = {_SINK_NAMES.get(name, name): value for name, value in java.items()}
+    if "message.timeout.ms" in given:
+        # librdkafka would wait for ever with 0, and Java's producer rejects it.
+        parse_int("kafka.delivery.timeout.ms", given["message.timeout.ms"])
     if "buffer.memory" in given:
+        if "queue.buffering.max.kbytes" in given:
+            raise ConfigError(
+                "kafka.buffer.memory and kafka.queue.buffering.max.kbytes: they are one property; set one"
+            )
         size = parse_int("kafka.buffer.memory", given.pop("buffer.memory"), minimum=2**10, maximum=2**41 - 1)
         given["queue.buffering.max.kbytes"] = str(size // 2**10)
     if "max.block.ms" in given:

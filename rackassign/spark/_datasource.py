@@ -19,7 +19,7 @@ from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignErro
 from rackassign.spark._arrow import COLUMNS, HEADERS, check_columns
 from rackassign.spark._kafka_clients import check_producer
 from rackassign.spark._offsets import RowBounds
-from rackassign.spark._options import Mode, Options, WriteOptions, without_effect
+from rackassign.spark._options import Mode, Options, WriteOptions, without_effect, without_effect_for_writing
 from rackassign.spark._splits import Split
 from rackassign.spark._tasks import (
     drop_spark_path_finders,
@@ -179,7 +179,7 @@ class RackassignDataSource(DataSource):
 
         if overwrite:
             raise ConfigError("mode overwrite: records of a topic are not replaced; use mode append")
-        made = self.streamWriter(schema, overwrite)
+        made = self._writer(schema, "batch")
         # What executors could only find out one by one: the login, and whether there are brokers. Not for a stream,
         # whose writer Spark asks for with each batch.
         KafkaMetadata(made.options.client).brokers()
@@ -187,9 +187,15 @@ class RackassignDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: ARG002, FBT001, N802 - as Spark calls it
         """Return the writer of a stream; with output mode `complete`, all rows are written again with each batch."""
-        from rackassign.spark._writer import Writer  # noqa: PLC0415 - most queries do not need it
+        return self._writer(schema, "stream")
 
-        options = WriteOptions.of({str(name): str(value) for name, value in self.options.items()})
+    def _writer(self, schema: StructType, mode: Mode) -> Writer:
+        from rackassign.spark._writer import Writer, warn_once  # noqa: PLC0415 - most queries do not need it
+
+        given = {str(name): str(value) for name, value in self.options.items()}
+        options = WriteOptions.of(given)
+        for problem in without_effect_for_writing(given, options, mode):
+            warn_once(f"this option has no effect: {problem}")
         check_producer(options.client)
         return Writer(options, schema)
 

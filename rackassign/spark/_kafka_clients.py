@@ -324,28 +324,66 @@ def consumers_of_this_process() -> ConsumerPool:
     return ConsumerPool()
 
 
+_LEADERS_S = 5.0
+"""So long records of a task wait in all for leaders of topics, as those of Java's producer do for metadata."""
+
+
 class PooledProducer:
     """A producer, with the first record that it did not deliver: topic, partition and reason."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.failures = failures = list[tuple[str, int, str]]()
+        self._problems = problems = list[str]()
 
-        # Not a method: the producer refers to it, and would refer to itself.
+        # Not methods: the producer refers to them, and would refer to itself.
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None and not failures:
-                failures.append((message.topic() or "", message.partition() or 0, error.str()))
+                # Of a record that waits for a connection or a login it is only said that its time is over.
+                more = problems if error.code() == error._MSG_TIMED_OUT else []  # noqa: SLF001 - its public name
+                failures.append((message.topic() or "", message.partition() or 0, "; ".join([error.str(), *more])))
+
+        def failed(error: KafkaError) -> None:
+            if error.code() != error._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
+                problems[:] = [without_secrets(error.str(), settings)]
 
         # Of a record that is delivered nothing is called.
-        self.producer = new_producer({**settings, "on_delivery": delivered, "delivery.report.only.error": True})
+        callbacks = {"on_delivery": delivered, "error_cb": failed, "delivery.report.only.error": True}
+        self.producer = new_producer({**settings, **callbacks})
         self._led: set[str] = set()
+        self._updated: set[str] = set()
+        self._patience_s = 0.0
 
-    def request_leaders(self, topics: Iterable[str], timeout_s: float) -> None:
+    def begin(self) -> None:
+        """Forget what has failed for other tasks."""
+        self._problems.clear()
+        self._updated.clear()
+        self._patience_s = _LEADERS_S
+
+    def request_leaders(self, topics: Iterable[str]) -> None:
         """Wait for the leaders of topics, if the producer chooses by them; until it knows them, records cross racks."""
         await_leaders = getattr(self.producer, "await_leaders", None)
         if await_leaders is not None:
-            for topic in set(topics) - self._led:
-                await_leaders(topic, timeout_s)
+            for topic in sorted(set(topics) - self._led):
+                before = time.monotonic()
+                await_leaders(topic, max(0.0, self._patience_s))
+                self._patience_s -= time.monotonic() - before
                 self._led.add(topic)
+
+    def update(self, topic: str, refusal: KafkaError) -> bool:
+        """Request the partitions of a topic, if a record was refused as the producer does not know its partition.
+
+        Returns:
+            Whether they are new, so that the record may be sent again; a task requests them once.
+        """
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+
+        # librdkafka requests them every five minutes.
+        if refusal.code() != refusal._UNKNOWN_PARTITION or topic in self._updated:  # noqa: SLF001 - its public name
+            return False
+        self._updated.add(topic)
+        with suppress(KafkaException):
+            self.producer.list_topics(topic, _LEADERS_S)
+        return True
 
     def close(self) -> None:
         # What is queued then belongs to a task that has failed.

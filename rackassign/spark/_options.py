@@ -411,13 +411,25 @@ def without_effect(given: Mapping[str, str], options: Options, mode: Mode) -> li
         problems.append(f"includeHeaders: {HEADERS} is not among columns")
     if mode == "batch" and "maxoffsetspertrigger" in names:
         problems.append("maxOffsetsPerTrigger: a batch query reads up to endingOffsets")
-    if options.rack_required and options.rack_binding == "none":
-        problems.append("onMissingRack: with rackBinding=none executors need no rack")
-    if "rackenvvar" in names and options.rack_binding == "none" and not options.metrics_path:
-        problems.append("rackEnvVar: with rackBinding=none the rack of executors is not read")
+    problems += _of_racks(names, options)
     if options.rack_binding != "pull":
         problems += [f"{name}: only rackBinding=pull uses it" for name in _OF_PULL if name.lower() in names]
     return problems
+
+
+def without_effect_for_writing(given: Mapping[str, str], options: WriteOptions, mode: Mode) -> list[str]:
+    """Return the options that have no effect in a query that writes, each with the reason."""
+    problems = [*_of_racks({name.lower() for name in given}, options)]
+    if mode == "batch" and options.metrics_path:
+        problems.append("metricsPath: what a batch query has sent is not reported, only the batches of a stream")
+    return problems
+
+
+def _of_racks(names: set[str], options: Options | WriteOptions) -> Iterator[str]:
+    if options.rack_required and options.rack_binding == "none":
+        yield "onMissingRack: with rackBinding=none executors need no rack"
+    if "rackenvvar" in names and options.rack_binding == "none" and not options.metrics_path:
+        yield "rackEnvVar: with rackBinding=none the rack of executors is not read"
 
 
 def _of_fetches(names: set[str], given: Mapping[str, str]) -> Iterator[str]:

@@ -23,12 +23,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from rackassign.errors import ConfigError, RackassignError
+from rackassign.model import TOPIC_NAME
 from rackassign.spark._arrow import HEADERS
 from rackassign.spark._kafka_clients import PooledProducer, producers_of_this_process
 from rackassign.spark._options import WriteOptions
 from rackassign.spark._task_metrics import WriteReport, append_line, metered_properties, writing_meter
 from rackassign.spark._tasks import drop_spark_path_finders, executor_rack, rack_of_environment
-from rackassign.text import clamp_middle, strip_control_chars, truncate
+from rackassign.text import clamp_middle, short_repr, strip_control_chars, truncate
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -41,9 +42,10 @@ _ROWS = 1000
 _ANY = -1
 """The partition of a record for which the producer chooses one."""
 
+_SLICE_BYTES = 16 * 2**20
+"""And so many bytes of them, as a row can have megabytes."""
+
 _FULL_QUEUE_S = 0.1
-_LEADERS_S = 5.0
-"""The first records of a topic wait so long for its leaders, as those of Java's producer do for metadata."""
 
 _TOPIC_CHARS = 249
 """The longest name that Kafka accepts; what a row has in its place can be of any length."""
@@ -69,14 +71,14 @@ def check_schema(options: WriteOptions, schema: StructType) -> None:
         if name in given and not matches(given[name]):
             raise ConfigError(f"{name}: expected type {kind}, got {given[name].simpleString()}")
     if others := sorted(given.keys() - expected.keys()):
-        _warn(f"these columns are not written: {', '.join(map(truncate, others))}")
+        warn_once(f"these columns are not written: {', '.join(map(truncate, others))}")
     if options.topic and "topic" in given:
-        _warn("column topic: the option topic is set as well, and has precedence")
+        warn_once("column topic: the option topic is set as well, and has precedence")
 
 
 # Once for each process of the driver: Spark asks for the writer of a stream with each batch.
 @functools.cache
-def _warn(message: str) -> None:
+def warn_once(message: str) -> None:
     log.warning(message)
 
 
@@ -140,10 +142,12 @@ class Writer(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[mis
         if meter is not None:
             properties |= metered_properties(meter)
         with producers_of_this_process().lend(properties) as pooled:
+            pooled.begin()
             before = Counter[int]() if meter is None else meter.settle(pooled.producer)
             for batch in batches:
-                for start in range(0, batch.num_rows, _ROWS):
-                    _send(pooled, batch.slice(start, _ROWS), self.options.topic)
+                rows = max(1, min(_ROWS, _SLICE_BYTES * batch.num_rows // max(1, batch.nbytes)))
+                for start in range(0, batch.num_rows, rows):
+                    _send(pooled, batch.slice(start, rows), self.options.topic)
             pooled.producer.flush()
             _check(pooled)
             sent = Counter[int]() if meter is None else meter.settle(pooled.producer) - before
@@ -156,26 +160,43 @@ def _send(pooled: PooledProducer, rows: RecordBatch, topic: str) -> None:
     from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
 
     topics = [topic] * rows.num_rows if topic else _topics(rows)
-    pooled.request_leaders(topics, _LEADERS_S)
+    pooled.request_leaders(topics)
     none: list[Any] = [None] * rows.num_rows
     keys = _bytes(rows, "key") if "key" in rows.schema.names else none
     headers = _headers(rows) if HEADERS in rows.schema.names else none
     partitions = _partitions(rows) if "partition" in rows.schema.names else [_ANY] * rows.num_rows
     produce = pooled.producer.produce
     for to, key, value, partition, more in zip(topics, keys, _bytes(rows, "value"), partitions, headers, strict=True):
-        while True:
-            try:
-                # All at their positions: keywords take longer.
-                produce(to, value, key, partition, None, None, 0, more)
-                break
-            except BufferError:
-                # Memory is bounded by the queue. Its records are sent or given up in `kafka.delivery.timeout.ms`.
-                pooled.producer.poll(_FULL_QUEUE_S)
-                _check(pooled)
-            except KafkaException as error:
-                raise _undelivered(to, partition, error.args[0].str()) from None
+        try:
+            # All at their positions: keywords take longer.
+            produce(to, value, key, partition, None, None, 0, more)
+        except (BufferError, KafkaException) as refusal:  # noqa: PERF203 - it costs nothing that can be measured
+            _send_again(pooled, (to, value, key, partition, None, None, 0, more), refusal)
     pooled.producer.poll(0)
     _check(pooled)
+
+
+def _send_again(pooled: PooledProducer, record: tuple[Any, ...], refusal: Exception) -> None:
+    """Queue a record that was refused, or raise the reason if it is refused for good."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+
+    topic, partition, empty = record[0], record[3], False
+    while True:
+        if isinstance(refusal, KafkaException):
+            if not pooled.update(topic, refusal.args[0]):
+                raise _undelivered(topic, partition, refusal.args[0].str()) from None
+        elif empty:
+            raise _undelivered(topic, partition, "it is larger than kafka.buffer.memory") from None
+        else:
+            # Memory is bounded by the queue. Its records are sent, without `kafka.linger.ms`, or are given up in
+            # `kafka.delivery.timeout.ms`.
+            pooled.producer.flush(_FULL_QUEUE_S)
+            _check(pooled)
+        empty = len(pooled.producer) == 0
+        try:
+            return pooled.producer.produce(*record)
+        except (BufferError, KafkaException) as again:
+            refusal = again
 
 
 def _check(pooled: PooledProducer) -> None:
@@ -204,10 +225,13 @@ def _objects(column: Any) -> list[Any]:  # noqa: ANN401 - pyarrow has no annotat
 
 
 def _topics(rows: RecordBatch) -> list[str]:
-    column = rows.column("topic")
-    if column.null_count:
+    raw = _bytes(rows, "topic")
+    names = {each: "" if each is None else each.decode("utf-8", "replace") for each in set(raw)}
+    if None in names:
         raise RackassignError("topic: null in a row; set the option topic")
-    return _objects(column)
+    if wrong := sorted(name for name in names.values() if not TOPIC_NAME.fullmatch(name)):
+        raise RackassignError(f"topic: invalid topic name {short_repr(wrong[0])} in a row")
+    return [names[each] for each in raw]
 
 
 def _partitions(rows: RecordBatch) -> list[int]:
@@ -221,11 +245,15 @@ def _partitions(rows: RecordBatch) -> list[int]:
 
 
 def _headers(rows: RecordBatch) -> list[list[tuple[str, bytes | None]] | None]:
-    lists = rows.column(HEADERS).to_pylist()
     try:
+        lists = rows.column(HEADERS).to_pylist()
         found = [each and [(header["key"], header["value"]) for header in each] for each in lists]
     except TypeError:
         raise RackassignError(f"{HEADERS}: null in the headers of a row") from None
-    if any(key is None for each in found if each for key, _ in each):
-        raise RackassignError(f"{HEADERS}: a header without a key")
+    except UnicodeDecodeError:
+        # Spark's strings can have any bytes.
+        raise RackassignError(f"{HEADERS}: a key that is not UTF-8") from None
+    # librdkafka would end a key at a NUL.
+    if any(key is None or "\0" in key for each in found if each for key, _ in each):
+        raise RackassignError(f"{HEADERS}: a header without a key, or with NUL in its key")
     return found

@@ -116,7 +116,7 @@ def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 class OtherCluster:
     """A cluster of another kind than that of the test session: of another version, or with the broker plug-in.
 
-    Only the last one is kept.
+    It is kept for further tests until one needs a cluster of another kind, as idle brokers take processor time.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -162,7 +162,7 @@ def make_cluster(request: pytest.FixtureRequest, kafka_version: str | None) -> I
 
 
 @pytest.fixture
-def rack_cluster(request: pytest.FixtureRequest, kafka_version: str | None) -> Cluster:
+def rack_cluster(request: pytest.FixtureRequest, kafka_version: str | None, other_cluster: OtherCluster) -> Cluster:
     """The cluster of the test session with every broker up and unfenced, whatever earlier tests have done to it.
 
     A test with another version of Kafka, or with the marker `broker_plugins`, has another cluster.
@@ -172,9 +172,10 @@ def rack_cluster(request: pytest.FixtureRequest, kafka_version: str | None) -> C
     plugins = request.node.get_closest_marker(_PLUGINS) is not None
     cluster: Cluster
     if not plugins and version == chosen:
+        other_cluster.close()
         cluster = request.getfixturevalue("rack_cluster_session")
     else:
-        cluster = request.getfixturevalue("other_cluster").of(version, plugins=plugins)
+        cluster = other_cluster.of(version, plugins=plugins)
     cluster.start_all()
     return cluster
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,8 +22,8 @@ from pyspark.sql.types import (
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.spark._datasource import RackassignDataSource
-from rackassign.spark._options import WriteOptions
-from rackassign.spark._writer import Writer, _send, _warn, check_schema
+from rackassign.spark._options import Mode, WriteOptions, without_effect_for_writing
+from rackassign.spark._writer import Writer, _send, check_schema, warn_once
 
 BROKERS = {"kafka.bootstrap.servers": "k:1"}
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -70,6 +71,12 @@ def schema(columns: str) -> StructType:
         ({"kafka.partitioner": "random"}, "kafka.partitioner: cannot be set"),
         ({"kafka.transactional.id": "x"}, "kafka.transactional.id: cannot be set"),
         ({"kafka.buffer.memory": "0"}, "kafka.buffer.memory: expected a whole number from 1024"),
+        ({"kafka.delivery.timeout.ms": "0"}, "kafka.delivery.timeout.ms: expected a whole number from 1"),
+        ({"kafka.message.timeout.ms": "0"}, "kafka.delivery.timeout.ms: expected a whole number from 1"),
+        (
+            {"kafka.buffer.memory": "2048", "kafka.queue.buffering.max.kbytes": "2"},
+            "kafka.buffer.memory and kafka.queue.buffering.max.kbytes: they are one",
+        ),
         ({"kafka.max.block.ms": "-1"}, "kafka.max.block.ms: expected a whole number from 0"),
         (
             {"kafka.max.request.size": "9", "kafka.message.max.bytes": "8"},
@@ -94,6 +101,8 @@ def test_options_that_cannot_work_are_refused_by_name(given: Mapping[str, str], 
         ({}, {"message.max.bytes": "1048576", "message.timeout.ms": "120000", "queue.buffering.max.kbytes": "32768"}),
         ({"kafka.max.request.size": "9", "kafka.delivery.timeout.ms": "8"}, {"message.max.bytes": "9"}),
         ({"kafka.delivery.timeout.ms": "8"}, {"message.timeout.ms": "8"}),
+        ({}, {"socket.timeout.ms": "30000"}),
+        ({"kafka.request.timeout.ms": "9000"}, {"socket.timeout.ms": "9000"}),
         ({"kafka.buffer.memory": "4096"}, {"queue.buffering.max.kbytes": "4"}),
         ({}, {"linger.ms": "50"}),
         ({"kafka.queue.buffering.max.ms": "7"}, {"linger.ms": "7", "queue.buffering.max.ms": None}),
@@ -141,13 +150,28 @@ def test_a_topic_is_named_by_an_option_or_a_column() -> None:
 
 
 def test_columns_that_are_not_written_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    _warn.cache_clear()
+    warn_once.cache_clear()
     for _ in range(3):
         check_schema(of(topic="t"), schema("value string; offset bigint; Key string; topic string"))
     assert caplog.messages == [
         "these columns are not written: Key, offset",
         "column topic: the option topic is set as well, and has precedence",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "problems"),
+    [
+        ({"metricsPath": "/m"}, "batch", ["metricsPath: what a batch query has sent is not reported, only .*"]),
+        ({"metricsPath": "/m", "rackEnvVar": "R", "rackBinding": "none"}, "stream", []),
+        ({"rackEnvVar": "R", "onMissingRack": "fail", "rackBinding": "none"}, "stream", ["onMissingRack: ", "rackEnv"]),
+        ({"rackEnvVar": "R", "onMissingRack": "fail"}, "batch", []),
+    ],
+)
+def test_options_without_effect_are_named(given: Mapping[str, str], mode: Mode, problems: list[str]) -> None:
+    found = without_effect_for_writing(given, WriteOptions.of({**BROKERS, "topic": "t", **given}), mode)
+    assert len(found) == len(problems)
+    assert all(re.match(problem, each) for problem, each in zip(problems, found, strict=True))
 
 
 def test_records_of_a_topic_are_not_overwritten() -> None:
@@ -176,15 +200,21 @@ class ShortQueue:
         self.delivered: list[tuple[Any, ...]] = []
         self._queue: list[tuple[Any, ...]] = []
 
-    def request_leaders(self, topics: Iterable[str], timeout_s: float) -> None:
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def request_leaders(self, topics: Iterable[str]) -> None:
         """Know them."""
 
     def produce(self, *record: Any) -> None:
-        if len(self._queue) == 2:
+        if len(self._queue) == 2 or record[1] == b"huge":
             raise BufferError
         self._queue.append(record)
 
     def poll(self, _: float) -> None:
+        self.flush(0.0)
+
+    def flush(self, _: float) -> None:
         for topic, value, key, *more in self._queue:
             if key == b"refused":
                 self.failures.append((topic, 0, "too large"))
@@ -224,9 +254,28 @@ def test_a_record_that_is_not_delivered_is_named_while_others_wait() -> None:
     assert len(queue.delivered) == 1
 
 
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_record_that_no_queue_takes_fails_its_task(before: int) -> None:
+    queue: Any = ShortQueue()
+    rows = pa.record_batch({"value": [*["v"] * before, "huge"]})
+    with pytest.raises(
+        RackassignError, match=r"^t: a record was not delivered: it is larger than kafka.buffer.memory$"
+    ):
+        _send(queue, rows, "t")
+    assert len(queue.delivered) == before
+
+
+NOT_UTF_8 = pa.array([b"\xff", b"t"]).view(pa.string())
+ODD_HEADERS = pa.StructArray.from_arrays([NOT_UTF_8, NOT_UTF_8.view(pa.binary())], ["key", "value"])
+
+
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
+        ({"topic": pa.array(["t", "a\0b"])}, "topic: invalid topic name .a.u0000b. in a row"),
+        ({"topic": NOT_UTF_8}, "topic: invalid topic name .* in a row"),
+        ({"headers": pa.ListArray.from_arrays([0, 1, 2], ODD_HEADERS)}, "headers: a key that is not UTF-8"),
+        ({"headers": pa.array([[{"key": "a\0b", "value": b""}], None], ARROW_HEADERS)}, "with NUL in it"),
         ({"topic": pa.array(["t", None])}, "topic: null in a row; set the option topic"),
         ({"partition": pa.array([-1, None], pa.int32())}, "partition: expected 0 or more, or null, got -1"),
         ({"headers": pa.array([[None], None], ARROW_HEADERS)}, "headers: null in the headers of a row"),
