@@ -64,9 +64,10 @@ ifdef ROOM
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit/$(ROOM)
 else
-test: lint ## Lint, types, unit and property tests, tests on brokers: ten minutes on 2 cores; one package: ROOM=stateful
-	$(BIN)/python -m pytest -n 3 $(TOGETHER) -m '$(SHORT) and not long and not release' tests integration
-	@$(MAKE) --no-print-directory test-docker CONTAINERS='docker and not long and not frameworks'
+test: lint ## Lint, types, unit and property tests, tests on brokers: ten minutes on 2 cores; LONG=1; one package: ROOM=stateful
+	$(BIN)/python -m pytest -n 3 $(TOGETHER) -m '$(SHORT) and not release$(if $(LONG),, and not long)' tests integration
+	@$(MAKE) --no-print-directory test-docker \
+	  CONTAINERS='not frameworks and not release and $(if $(LONG),not local,docker and not long)'
 endif
 
 .PHONY: lint
@@ -109,11 +110,9 @@ clean: ## Remove what make and the tools have made here; the cache of jars stays
 ##@ Test
 
 .PHONY: test-all
-EXAMPLES ?= 1
-LEFT_OUT ?= long or hypothesis
 test-all: $(VENV)/dev.stamp ## What `make test` leaves out: all examples of properties, and what takes long
-	RACKASSIGN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 3 $(TOGETHER) \
-	  -m '$(SHORT) and not release and ($(LEFT_OUT))' tests integration
+	RACKASSIGN_EXAMPLES=1 $(BIN)/python -m pytest -n 3 $(TOGETHER) \
+	  -m '$(SHORT) and not release and (long or hypothesis)' tests integration
 	@$(MAKE) --no-print-directory test-docker CONTAINERS='not local and not frameworks and not release and (long or not docker)'
 
 .PHONY: test-release

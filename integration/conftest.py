@@ -54,7 +54,7 @@ def shared_out(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     a processor to start, and a seventh of one while it is idle. A worker that has nothing left takes the last tests of
     another one, and these need no brokers while there are such.
     """
-    on_brokers = [item for item in items if item.path.is_relative_to(HERE)]
+    on_brokers = sorted((item for item in items if item.path.is_relative_to(HERE)), key=kind_of_brokers)
     others = [item for item in items if not item.path.is_relative_to(HERE)]
     where = {item: f"/{item.path.relative_to(HERE).as_posix()}" for item in on_brokers}
     files = [[item for item in on_brokers if name in where[item]] for name in FIRST]
@@ -72,6 +72,13 @@ def shared_out(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
         ordered += others[:left]
         others = others[left:]
     return ordered + rest + others
+
+
+def kind_of_brokers(item: pytest.Item) -> tuple[bool, str]:
+    """Return whether brokers have the plug-in, and their version; a worker has one such cluster at a time."""
+    named = getattr(item, "callspec", None)
+    version = None if named is None else named.params.get("kafka_version")
+    return item.get_closest_marker("broker_plugins") is not None, version or ""
 
 
 @pytest.hookimpl(wrapper=True)

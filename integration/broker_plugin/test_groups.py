@@ -310,7 +310,7 @@ def test_members_that_request_uniform_read_locally_too(group: Group) -> None:
     group.settle_locally()
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize("kafka_version", [pytest.param(OLDEST, marks=pytest.mark.release), None])
 def test_a_coordinator_without_the_plug_in_continues_with_kafkas_uniform_and_the_doctor_names_it(
     make_cluster: MakeCluster, unique_name: Callable[[], str]

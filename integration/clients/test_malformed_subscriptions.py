@@ -43,7 +43,7 @@ class Hostile(CooperativeStickyAssignor):  # type: ignore[misc] # kafka-python i
         return self._data[self.sent % len(self._data)]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_the_others_keep_their_partitions(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
 ) -> None:

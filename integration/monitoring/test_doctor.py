@@ -255,7 +255,7 @@ def test_brokers_from_4_4_leave_such_a_member_to_the_leader_and_it_is_named(
         settle(admin, members.group, [one, two], {members.topic: 6})
 
 
-@pytest.mark.long
+@pytest.mark.release
 @WEDGED
 def test_one_that_comes_back_at_once_wedges_the_group_again_and_is_named(
     members: Members, admin: KafkaAdminClient, doctor: Doctor

@@ -277,7 +277,7 @@ def responding_once(content: bytes) -> Iterator[str]:
     thread.join()
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_what_is_written_is_beside_what_is_read(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

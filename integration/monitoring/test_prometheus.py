@@ -103,7 +103,7 @@ def test_a_consumer_and_a_report_agree(
     assert {locality: round(size / (40 * 4000)) for locality, size in measured.items()} == expected
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_an_exporter_starts_without_kafka_and_says_when_it_is_gone(
     make_cluster: MakeCluster, unique_name: Callable[[], str]
 ) -> None:

@@ -25,7 +25,7 @@ from tests.helpers.kafka.confluent_group import committed
 from tests.helpers.kafka.member_process import Client, MemberProcess
 from tests.helpers.threads import meanwhile
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.long]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.release]
 
 RECORD = 20_000
 """Bytes, so that responses without records matter little."""
@@ -193,7 +193,6 @@ def written_steadily(bootstrap: str, topic: str) -> Iterator[None]:
         yield
 
 
-@pytest.mark.release
 def test_a_group_that_lags_pays_for_what_it_reads_and_not_for_what_is_written(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -96,7 +96,7 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
     wait_until(lambda: in_sync(admin, name) == [3] * 6, "all replicas in sync, and nobody has done anything")
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_what_cannot_be_written_to_is_not_made(
     rack_cluster: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -124,7 +124,7 @@ def test_what_cannot_be_written_to_is_not_made(
         controller.add(name, 2, [[2, 99]])
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_what_the_cluster_refuses_whatever_it_is_like_is_bad_input(
     rack_cluster: Cluster,
     admin: KafkaAdminClient,
@@ -153,7 +153,7 @@ def test_what_the_cluster_refuses_whatever_it_is_like_is_bad_input(
     assert read(tmp_path / "state.json").cluster == "another"
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_kafka_s_own_topics_are_audited_and_leave_a_broker_that_is_to_go(
     rack_cluster: Cluster,
     admin: KafkaAdminClient,

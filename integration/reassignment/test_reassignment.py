@@ -281,7 +281,7 @@ def test_leaders_follow_the_keys_of_producers_and_the_prediction_is_what_is_then
     assert crossing(written_from(six.bootstrap, topic, keys)) == pytest.approx(crossing(before), rel=0.03)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_readers_that_are_sent_to_leaders_count_and_their_prediction_is_what_they_then_read(
     make_cluster: MakeCluster, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -323,7 +323,7 @@ def test_readers_that_are_sent_to_leaders_count_and_their_prediction_is_what_the
     assert total["read_after"] == pytest.approx(read, rel=0.03)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_what_waits_for_a_broker_gets_it_when_one_comes(
     six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -63,7 +63,7 @@ def partitions(bootstrap: str, topic: str) -> int:
         return len(reader.partitions_for_topic(topic) or ())
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_one_member_has_both_partitions_and_its_successor_is_warm(fleet: Fleet, topics: tuple[str, str]) -> None:
     fleet.come_to_rest(1, TIMEOUT_S)
     check_together(fleet, topics)

@@ -213,7 +213,7 @@ def test_finds_it_whole(rack_cluster, make_topic, unique_name):
 """
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_fixtures_give_every_test_a_whole_cluster(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(FIXTURE_USERS, "utf-8")
     # The arguments keep the outer run's settings and cache out of it.
@@ -272,7 +272,7 @@ def test_nothing_survives_the_owner(ending: signal.Signals, when: str) -> None:
     assert eventually(lambda: not home.exists())
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_an_archive_of_classes_that_does_not_fit_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "classes.jsa"
     archive.write_bytes(b"not an archive" * 1000)

@@ -79,7 +79,7 @@ def loads(group: Group, target: Mapping[str, Partitions]) -> list[int]:
     )
 
 
-@pytest.mark.long
+@pytest.mark.release
 @MIXED
 def test_what_the_other_assignors_lose_is_seen(*, mixed: bool) -> None:
     for leader in KafkaPython.both():

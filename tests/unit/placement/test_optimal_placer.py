@@ -494,7 +494,7 @@ def test_a_placement_without_a_solver_is_valid_and_says_so() -> None:
     assert LayoutMetrics.of(placed("optimal", brokers_in(3, 3, 3), 90, 3, work=0)).sharing == 0
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_leaders_are_proven_only_where_no_replicas_let_them_be_more_even() -> None:
     said = 0
     for seed in range(60):

@@ -70,7 +70,7 @@ def test_the_package_names_the_address_of_the_site() -> None:
     assert f'Documentation = "{address}"' in (ROOT / "pyproject.toml").read_text("utf-8").splitlines()
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_the_site_is_built_without_a_warning_and_opens_from_a_folder(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(CONFIG), "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

@@ -140,7 +140,7 @@ def test_whatever_is_wrong_with_a_damaged_page_is_reported_as_damage(tmp_path: P
     assert [each for each in found if isinstance(each, Exception) and not isinstance(each, DamagedError)] == []
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_key_that_is_hidden_by_damage_is_not_reported_as_missing(tmp_path: Path) -> None:
     original = StateFile(tmp_path / "original.sqlite")
     original.apply(MANY, len(MANY))
@@ -216,7 +216,7 @@ def test_a_damaged_log_never_leaves_a_state_that_the_changelog_does_not_complete
     assert [which for right, which in found if not right] == []
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_log_that_is_damaged_while_it_is_being_emptied_leaves_no_tree_of_two_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
