@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from importlib.metadata import version
 from typing import Any
 
 _LONGEST = 80
@@ -127,6 +126,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def with_version(distribution: str) -> str:
     """Return the name of an installed distribution with its version, as in "kafka-python 3.0.12"."""
+    from importlib.metadata import version  # noqa: PLC0415 - it loads email, and all else is small
+
     return f"{distribution} {version(distribution)}"
 
 

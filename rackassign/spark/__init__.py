@@ -18,12 +18,16 @@ Invariants of this package:
 
 from __future__ import annotations
 
-from rackassign.spark._diagnosis import Diagnosis, doctor
-from rackassign.spark._metadata import UnknownPartitionError
-from rackassign.spark._options import kafka_options
-from rackassign.spark._pull.coordinator import SplitCoordinator as Coordinator
-from rackassign.spark._range_reader import DataLossError
-from rackassign.spark._task_metrics import BatchTraffic, batch_traffic
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rackassign.spark._diagnosis import Diagnosis, doctor
+    from rackassign.spark._metadata import UnknownPartitionError
+    from rackassign.spark._options import kafka_options
+    from rackassign.spark._pull.coordinator import SplitCoordinator as Coordinator
+    from rackassign.spark._range_reader import DataLossError
+    from rackassign.spark._task_metrics import BatchTraffic, batch_traffic
 
 __all__ = [
     "BatchTraffic",
@@ -35,3 +39,27 @@ __all__ = [
     "doctor",
     "kafka_options",
 ]
+
+_PLACES = {
+    "BatchTraffic": "_task_metrics:BatchTraffic",
+    "Coordinator": "_pull.coordinator:SplitCoordinator",
+    "DataLossError": "_range_reader:DataLossError",
+    "Diagnosis": "_diagnosis:Diagnosis",
+    "UnknownPartitionError": "_metadata:UnknownPartitionError",
+    "batch_traffic": "_task_metrics:batch_traffic",
+    "doctor": "_diagnosis:doctor",
+    "kafka_options": "_options:kafka_options",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Imported on access: Spark starts a process that imports the data source with each query, and two with each batch
+    # of a stream that writes.
+    if name in _PLACES:
+        module, _, attribute = _PLACES[name].partition(":")
+        return getattr(import_module(f"rackassign.spark.{module}"), attribute)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

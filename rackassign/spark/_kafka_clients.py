@@ -338,7 +338,7 @@ class PooledProducer:
         # Not methods: the producer refers to them, and would refer to itself.
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None and not failures:
-                # Of a record that waits for a connection or a login it is only said that its time is over.
+                # A record that waits for a connection or a login only times out.
                 more = problems if error.code() == error._MSG_TIMED_OUT else []  # noqa: SLF001 - its public name
                 failures.append((message.topic() or "", message.partition() or 0, "; ".join([error.str(), *more])))
 

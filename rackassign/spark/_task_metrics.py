@@ -29,11 +29,12 @@ from rackassign.spark._offsets import from_json, recorded_start
 from rackassign.spark._options import Options
 from rackassign.spark._splits import OffsetRange, Split
 from rackassign.text import short_repr
-from rackassign.util.librdkafka_statistics import BrokerStatistics, ConnectionStatistics, await_reports
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
     from typing_extensions import Self
+
+    from rackassign.util.librdkafka_statistics import BrokerStatistics
 
 
 REPORTS = "*.jsonl"
@@ -53,6 +54,8 @@ class Meter:
         self._in_flight = 0
 
     def __call__(self, statistics: str) -> None:
+        from rackassign.util.librdkafka_statistics import ConnectionStatistics  # noqa: PLC0415 - it loads msgspec
+
         reported = ConnectionStatistics.from_json(statistics)
         # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are exchanged with it.
         brokers = [broker for broker in reported.brokers.values() if broker.broker >= 0]
@@ -72,6 +75,8 @@ class Meter:
 
     def settle(self, client: Consumer | Producer) -> Counter[int]:
         """Return the bytes by broker once all of a client are reported; it must have nothing to fetch or to send."""
+        from rackassign.util.librdkafka_statistics import await_reports  # noqa: PLC0415 - it loads msgspec
+
         # A fetch that was in flight when the partition was unassigned is awaited as well. Its bytes would otherwise be
         # counted for the next range that this process reads.
         await_reports(client.poll, lambda: self._count, timeout_s=_MAX_WAIT_S, settled=lambda: not self._in_flight)
