@@ -165,6 +165,10 @@ class TopicAdmin:
             except DEAD:
                 if time.monotonic() > until:
                     raise
+            except RuntimeError as error:
+                # kafka-python's for two responses in a row that a broker is not the controller: one is being elected.
+                if time.monotonic() > until:
+                    raise KafkaUnavailableError(f"no broker is the controller: {error}") from error
             forget_controller(self._admin)
             time.sleep(_PAUSE_S)
 

@@ -294,3 +294,20 @@ def test_a_topic_that_is_another_one_is_an_error(views: list[list[tuple[int, ...
     views[:] = [[(1, 2), (3, 2)]]
     with pytest.raises(RequestRejectedError):
         ask(TopicAdmin(Controller()))
+
+
+@pytest.mark.usefixtures("views")
+def test_an_election_of_the_controller_is_waited_for_and_one_without_end_is_one_line() -> None:
+    admin, left = TopicAdmin(Controller()), 5
+
+    def ask() -> int:
+        nonlocal left
+        left -= 1
+        if left:
+            # As kafka-python raises it.
+            raise RuntimeError("Failed to find active controller id!")
+        return 1
+
+    assert admin.send(ask) == 1
+    with pytest.raises(KafkaUnavailableError, match="no broker is the controller: Failed to find"):
+        admin.send(ask)
