@@ -1,6 +1,6 @@
 """The jars of Spark's own Kafka source, beyond what comes with pyspark.
 
-Those of 4.0 do not work with Spark 4.3. Those of 4.2 do; when they were recorded there were none of 4.3.
+Those of 4.0 do not work with Spark 4.3. Those of 4.2 do, and with 4.1; when they were recorded there were none of 4.3.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _JARS_4_2 = (
         "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
     ),
 )
-_JARS: Mapping[str, tuple[Jar, ...]] = {"4.0": _JARS_4_0, "4.2": _JARS_4_2, "4.3": _JARS_4_2}
+_JARS: Mapping[str, tuple[Jar, ...]] = {"4.0": _JARS_4_0, "4.1": _JARS_4_2, "4.2": _JARS_4_2, "4.3": _JARS_4_2}
 """By version of Spark, without the patch."""
 
 
