@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -43,6 +44,31 @@ class Source:
     delivered: dict[TopicPartition, int] = field(default_factory=dict)
     failing: dict[str, int] = field(default_factory=dict)
     closed: bool = False
+    coming: list[list[Any] | BaseException] = field(default_factory=list)
+    """What each call returns: messages, and functions that are called in it; or raises, with the messages it took."""
+    asked: list[int] = field(default_factory=list)
+
+    def consume(self, most: int, wait_s: float) -> list[Any]:
+        self._maybe_fail("consume")
+        self.asked.append(most)
+        batch = self.coming.pop(0) if self.coming else []
+        if not batch:
+            time.sleep(wait_s)
+        taken = []
+        for each in batch.args[0] if isinstance(batch, BaseException) else batch:
+            if callable(each):
+                each()
+                continue
+            taken.append(each)
+            if each.error() is None:
+                self.delivered[TopicPartition(each.topic(), each.partition())] = each.offset() + 1
+        if isinstance(batch, BaseException):
+            raise batch
+        assert len(taken) <= most
+        return taken
+
+    def poll(self, wait_s: float) -> Any:
+        return next(iter(self.consume(1, wait_s)), None)
 
     def _maybe_fail(self, call: str) -> None:
         if self.closed:

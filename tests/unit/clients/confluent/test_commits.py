@@ -40,8 +40,12 @@ class Committing(ConsumerHarness):
         self.member.answers.append((self.member.pending[-1], error))
 
 
-def test_many_commits_are_one_at_a_time_and_merged() -> None:
-    stage = Committing()
+@pytest.fixture
+def stage() -> Committing:
+    return Committing()
+
+
+def test_many_commits_are_one_at_a_time_and_merged(stage: Committing) -> None:
     assert stage.commit(ONE, *range(1, 200)) == [("later", {ONE: 1})]
     assert stage.commit(TWO, 7) == []
     stage.answer()
@@ -52,25 +56,8 @@ def test_many_commits_are_one_at_a_time_and_merged() -> None:
     assert stage.heard[1:] == [(None, {0: 199, 1: 7})]
 
 
-def test_an_answer_is_heard_by_the_next_commit() -> None:
-    stage = Committing()
-    stage.commit(ONE, 1, 2)
-    stage.answer()
-    assert stage.commit(ONE, 3) == [("later", {ONE: 3})]
-    # But told by a poll.
-    assert stage.heard == []
-
-
-def test_the_last_word_counts_and_not_the_highest_offset() -> None:
-    stage = Committing()
-    stage.commit(ONE, 9, 8, 3)
-    stage.answer()
-    assert stage.play() == [("later", {ONE: 3})]
-
-
 @pytest.mark.parametrize("error", [FOR_A_WHILE, REBALANCING])
-def test_what_fails_for_a_while_is_sent_again(error: KafkaError) -> None:
-    stage = Committing()
+def test_what_fails_for_a_while_is_sent_again(stage: Committing, error: KafkaError) -> None:
     stage.commit(ONE, 1)
     stage.commit(TWO, 7)
     stage.commit(ONE, 2)
@@ -83,16 +70,13 @@ def test_what_fails_for_a_while_is_sent_again(error: KafkaError) -> None:
     assert stage.heard == [(None, {0: 2, 1: 7})]
 
 
-def test_what_fails_for_ever_is_told() -> None:
-    stage = Committing()
-    stage.commit(ONE, 1)
-    stage.answer(FOR_EVER)
-    assert stage.play() == []
-    assert stage.heard == [(FOR_EVER.code(), {0: 1})]
+def test_the_last_word_counts_and_not_the_highest_offset(stage: Committing) -> None:
+    stage.commit(ONE, 9, 8, 3)
+    stage.answer()
+    assert stage.play() == [("later", {ONE: 3})]
 
 
-def test_what_is_open_is_committed_before_it_is_given_up() -> None:
-    stage = Committing()
+def test_what_is_open_is_committed_before_it_is_given_up(stage: Committing) -> None:
     stage.commit(ONE, 1, 2)
     stage.commit(TWO, 7)
     assert stage.give(TWO) == [("revoke", {0}), ("commit", {ONE: 2, TWO: 7})]
@@ -103,17 +87,7 @@ def test_what_is_open_is_committed_before_it_is_given_up() -> None:
     assert len(stage.heard) == 1
 
 
-def test_what_cannot_be_committed_in_time_is_told_and_not_sent_again() -> None:
-    stage = Committing()
-    stage.commit(ONE, 1, 2)
-    stage.member.refusing = KafkaException(FOR_A_WHILE)
-    assert stage.give(TWO) == [("revoke", {0})]
-    stage.play()
-    assert stage.heard == [(FOR_A_WHILE.code(), {0: 2})]
-
-
-def test_what_is_lost_is_not_committed_but_told() -> None:
-    stage = Committing()
+def test_what_is_lost_is_not_committed_but_told(stage: Committing) -> None:
     stage.commit(ONE, 1, 2)
     stage.commit(TWO, 7)
     stage.member.is_lost = True
@@ -126,8 +100,7 @@ def test_what_is_lost_is_not_committed_but_told() -> None:
     assert stage.heard[1:] == [(FOR_A_WHILE.code(), {0: 1})]
 
 
-def test_what_is_not_assigned_is_told_and_the_rest_is_committed() -> None:
-    stage = Committing()
+def test_what_is_not_assigned_is_told_and_the_rest_is_committed(stage: Committing) -> None:
     stage.give(ONE)
     stage.commits.commit(None, [Offset(*ONE, 3), Offset(*TWO, 4)], asynchronous=True, timeout=1)
     stage.answer()
@@ -135,8 +108,7 @@ def test_what_is_not_assigned_is_told_and_the_rest_is_committed() -> None:
     assert stage.heard == [(KafkaError.ILLEGAL_GENERATION, {1: 4}), (None, {0: 3})]
 
 
-def test_what_is_lost_on_its_way_is_told_at_the_end() -> None:
-    stage = Committing()
+def test_what_is_lost_on_its_way_is_told_at_the_end(stage: Committing) -> None:
     stage.commit(ONE, 1)
     stage.member.is_lost = True
     stage.play()
@@ -146,17 +118,7 @@ def test_what_is_lost_on_its_way_is_told_at_the_end() -> None:
     assert not [entry for entry in stage.member.log if entry[0] == "commit"]
 
 
-def test_what_cannot_be_committed_at_the_end_is_told() -> None:
-    stage = Committing()
-    stage.commit(ONE, 1, 2)
-    stage.member.refusing = KafkaException(FOR_A_WHILE)
-    stage.commits.end()
-    assert stage.heard == [(FOR_A_WHILE.code(), {0: 2})]
-    assert stage.play() == []
-
-
-def test_an_answer_that_nobody_waits_for_any_more_is_not_taken_for_another() -> None:
-    stage = Committing()
+def test_an_answer_that_nobody_waits_for_any_more_is_not_taken_for_another(stage: Committing) -> None:
     stage.commit(ONE, 1)
     late = stage.member.pending[-1]
     stage.commits.commit(message(ONE, 8), None, asynchronous=False, timeout=1)
@@ -166,16 +128,6 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_taken_for_another() -> 
     assert stage.heard == [(None, {0: 1})]
     stage.answer()
     assert stage.play() == [("later", {TWO: 8})]
-
-
-def test_who_waits_commits_after_those_who_did_not() -> None:
-    stage = Committing()
-    stage.commit(ONE, 1, 2)
-    stage.commits.commit(message(ONE, 8), None, asynchronous=False, timeout=1)
-    assert stage.member.log[1:] == [("commit", {ONE: 2}), ("commit", {ONE: 9})]
-    assert stage.heard == []
-    stage.play()
-    assert stage.heard == [(None, {0: 2})]
 
 
 def test_what_cannot_even_be_sent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,8 +143,7 @@ def test_what_cannot_even_be_sent_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert stage.heard == [(FOR_EVER.code(), {0: 1}), (FOR_EVER.code(), {0: 2})]
 
 
-def test_who_is_told_may_raise_and_the_others_are_told_all_the_same() -> None:
-    stage = Committing()
+def test_who_is_told_may_raise_and_the_others_are_told_all_the_same(stage: Committing) -> None:
     stage.commit(ONE, 1)
     stage.answer()
     stage.commit(ONE, 2)
@@ -211,8 +162,7 @@ def test_who_is_told_may_raise_and_the_others_are_told_all_the_same() -> None:
     assert stage.heard == [(None, {0: 1}), (None, {0: 2})]
 
 
-def test_what_is_open_does_not_follow_a_later_commit_of_its_partition() -> None:
-    stage = Committing()
+def test_what_is_open_does_not_follow_a_later_commit_of_its_partition(stage: Committing) -> None:
     stage.commit(ONE, 50)
     stage.commit(TWO, 7)
     refused = KafkaException(REBALANCING)
@@ -268,8 +218,7 @@ def test_so_is_what_a_signal_interrupts_as_it_is_waited_for(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("taken_again", [True, False])
-def test_who_waits_commits_nothing_that_is_revoked_meanwhile(*, taken_again: bool) -> None:
-    stage = Committing()
+def test_who_waits_commits_nothing_that_is_revoked_meanwhile(stage: Committing, *, taken_again: bool) -> None:
     stage.commit(TWO, 7)
 
     def rebalance(offsets: Any, _: float) -> None:
@@ -287,3 +236,15 @@ def test_who_waits_commits_nothing_that_is_revoked_meanwhile(*, taken_again: boo
     commits = [offsets for kind, offsets in stage.member.log if kind == "commit"]
     assert commits[-1] == {TWO: 9}
     assert not any(ONE in offsets for offsets in commits)
+
+
+@pytest.mark.parametrize("at_the_end", [True, False])
+def test_what_cannot_be_committed_in_time_is_told_and_not_sent_again(stage: Committing, *, at_the_end: bool) -> None:
+    stage.commit(ONE, 1, 2)
+    stage.member.refusing = KafkaException(FOR_A_WHILE)
+    if at_the_end:
+        stage.commits.end()
+    else:
+        assert stage.give(TWO) == [("revoke", {0})]
+    assert stage.play() == []
+    assert stage.heard == [(FOR_A_WHILE.code(), {0: 2})]

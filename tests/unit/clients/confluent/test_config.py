@@ -234,11 +234,6 @@ def test_commits_by_itself_as_librdkafka_would(given: dict[str, Any], seconds: f
     assert ConsumerConfig.of({**GROUP, **given}).auto_commit_s == seconds
 
 
-def test_without_servers_nothing_is_asked() -> None:
-    with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
-        ConsumerConfig.of({"group.id": "g"})
-
-
 @pytest.mark.parametrize(
     ("value", "on"),
     [

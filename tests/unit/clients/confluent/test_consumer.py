@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import re
 import socket
-import sys
 import threading
 import time
 from collections import deque
@@ -37,42 +36,19 @@ from tests.helpers.fakes.confluent import GROUP, ONE, TWO, ConsumerHarness, Memb
 from tests.helpers.librdkafka_statistics import partition, statistics_json
 
 
-class Scripted(Source):
-    """A consumer of librdkafka that gives out what it is told to, one list a call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.coming: list[list[Any]] = []
-        self.asked: list[int] = []
-
-    def consume(self, most: int, timeout: float) -> list[Any]:
-        self._maybe_fail("consume")
-        self.asked.append(most)
-        batch = self.coming.pop(0) if self.coming else []
-        if not batch:
-            time.sleep(timeout)
-        for each in batch:
-            if callable(each):
-                each()
-        return [each for each in batch if not callable(each)]
-
-    def poll(self, timeout: float) -> Any:
-        return next(iter(self.consume(1, timeout)), None)
-
-
 class Play:
     """A `RackAwareConsumer` between a member and a source that are both played."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, zone_hint: Any = None, **given: Any) -> None:
-        self.member, self.source = Member(), Scripted()
+        self.member, self.source = Member(), Source()
         self.told: list[tuple[str, set[int]]] = []
         self.config: dict[str, Any] = {}
         self.arguments: dict[str, Any] = {}
 
-        def make(config: dict[str, Any], **_: Any) -> Scripted:
-            self.config = config
+        def make(config: dict[str, Any], **more: Any) -> Source:
+            self.config = {**config, **more}
             if self.source.reading and "stats_cb" in config:
-                self.source = Scripted()
+                self.source = Source()
             return self.source
 
         def member(arguments: dict[str, Any], racks: BrokerRackCache) -> Member:
@@ -119,38 +95,22 @@ def test_what_comes_when_the_membership_is_gone_is_not_delivered(play: Play, by:
     assert play.consumer.assignment() == []
 
 
-def test_what_is_in_hand_when_the_membership_goes_is_not_delivered_either(play: Play) -> None:
-    play.source.coming = [[message(ONE, 1)], [play.lose]]
-    assert play.consumer.consume(10, 0.3) == []
-    assert play.told[1:] == [("lost", {0, 1})]
-
-
 @pytest.mark.parametrize("as_property", [True, False])
 def test_a_logger_is_called_when_librdkafka_has_returned(monkeypatch: pytest.MonkeyPatch, *, as_property: bool) -> None:
     # An exception in a call of librdkafka, of the logger or of a signal's handler, would lose the records of that call.
-    given: dict[str, Any] = {}
-    source = Scripted()
-
-    def make(config: dict[str, Any], **more: Any) -> Scripted:
-        given.update(config, **more)
-        return source
-
-    monkeypatch.setattr("rackassign.clients.confluent._consumer.GroupMember", lambda *_: Member())
-    monkeypatch.setattr("rackassign.clients.confluent._fetcher.confluent_kafka.Consumer", make)
     messages: list[tuple[Any, ...]] = []
     named: dict[str, Any] = {"logger": SimpleNamespace(log=lambda *message: messages.append(message))}
-    consumer = RackAwareConsumer({**GROUP, **named}) if as_property else RackAwareConsumer(GROUP, **named)
-
+    play = Play(monkeypatch, **(named if as_property else {}))
+    consumer = play.consumer if as_property else RackAwareConsumer(GROUP, **named)
     message = logging.WARNING, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "no route"
 
     def fail() -> None:
-        given["logger"].log(*message)
+        play.config["logger"].log(*message)
         assert messages == []
 
-    source.coming = [[fail]]
+    play.source.coming = [[fail]]
     assert consumer.poll(0) is None
     assert messages == [message]
-    consumer.close()
 
 
 @pytest.mark.parametrize("by", ["poll", "consume"])
@@ -270,15 +230,6 @@ def test_one_that_is_dropped_commits_leaves_and_ends(monkeypatch: pytest.MonkeyP
     assert play.told == []
 
 
-def test_one_that_was_closed_is_dropped_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    play = Play(monkeypatch)
-    play.consumer.close()
-    before = list(play.member.log)
-    del play.consumer
-    assert not [thread for thread in threading.enumerate() if thread.name == "rackassign-dropped-consumer"]
-    assert play.member.log == before
-
-
 def test_a_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KafkaConsumer.DEFAULT_CONFIG, "bootstrap_timeout_ms", 200)
     # It takes connections, and never says anything: of those that are refused the host drops sockets for the collector.
@@ -305,7 +256,7 @@ def test_without_a_member_there_is_no_reader(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: object) -> None:
         raise ConfigError("x")
 
-    source = Scripted()
+    source = Source()
     monkeypatch.setattr("rackassign.clients.confluent._consumer.GroupMember", fail)
     monkeypatch.setattr("rackassign.clients.confluent._fetcher.confluent_kafka.Consumer", lambda *_, **__: source)
     with pytest.raises(ConfigError):
@@ -344,37 +295,24 @@ def test_a_zone_hint_is_in_the_client_id_of_both_clients(
     assert (play.config["client.id"], play.arguments["client_id"]) == (expected, expected)
 
 
-def test_a_zone_hint_without_a_rack_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RACKASSIGN_RACK", raising=False)
-    with pytest.raises(ConfigError, match="bufstream needs the rack of this client"):
-        Play(monkeypatch, "bufstream")
-
-
-def test_a_commit_that_is_open_when_it_closes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("by", ["close", "unsubscribe"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_commit_that_is_open_at_the_end_is_told(monkeypatch: pytest.MonkeyPatch, by: str, *, lost: bool) -> None:
     told: list[Any] = []
     play = Play(monkeypatch, on_commit=lambda *said: told.append(said), **{"enable.auto.commit": False})
     play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE})))
     play.consumer.poll(0)
-    for offset in (4, 5):
+    for offset in (4, 5)[lost:]:
         play.consumer.commit(message(ONE, offset))
     assert not told
-    play.consumer.close()
-    assert [(error, [each.offset for each in offsets]) for error, offsets in told] == [(None, [6])]
-    assert play.member.log[-2:] == [("commit", {ONE: 6}), "closed"]
-
-
-@pytest.mark.parametrize("by", ["close", "unsubscribe"])
-def test_a_commit_that_is_open_when_the_membership_goes_is_told(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
-    told: list[Any] = []
-    play = Play(monkeypatch, on_commit=lambda *said: told.append(said), **{"enable.auto.commit": False})
-    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE})))
-    play.consumer.poll(0)
-    play.consumer.commit(message(ONE, 4))
-    play.lose()
+    if lost:
+        play.lose()
     getattr(play.consumer, by)()
-    assert [(error.code(), [each.offset for each in offsets]) for error, offsets in told] == [
-        (KafkaError.ILLEGAL_GENERATION, [5])
-    ]
+    ((error, offsets),) = told
+    assert [each.offset for each in offsets] == [6]
+    assert (error and error.code()) == (KafkaError.ILLEGAL_GENERATION if lost else None)
+    assert (("commit", {ONE: 6}) in play.member.log) is not lost
+    assert play.member.log[-1] == ("closed" if by == "close" else "left")
 
 
 @pytest.mark.parametrize("call", ["assign", "incremental_assign", "incremental_unassign"])
@@ -441,13 +379,13 @@ def test_committed_asks_another_client_if_its_own_does_not_find_the_coordinator(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timeouts = coordinator_moves(play, *[KafkaError._TIMED_OUT] * 1_000_000)
-    others: list[Scripted] = []
+    others: list[Source] = []
 
-    def make(config: dict[str, Any], **_: Any) -> Scripted:
+    def make(config: dict[str, Any], **_: Any) -> Source:
         # It is one more client of the group, and reports nothing.
         assert (config["group.id"], config["statistics.interval.ms"]) == (GROUP["group.id"], 0)
         assert "stats_cb" not in config
-        other = Scripted()
+        other = Source()
         answers = [] if others else [KafkaError._TIMED_OUT]
         others.append(other)
 
@@ -483,6 +421,12 @@ def test_topics_that_cannot_be_subscribed_to_cost_nothing(play: Play, topics: li
     assert play.told == [("assign", {0, 1})]
     assert play.source.reading.keys() == {ONE, TWO}
     assert "left" not in play.member.log
+
+
+def test_a_zone_hint_without_a_rack_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RACKASSIGN_RACK", raising=False)
+    with pytest.raises(ConfigError, match="bufstream needs the rack of this client"):
+        Play(monkeypatch, "bufstream")
 
 
 def test_a_commit_returns_metadata_and_epoch_and_ends_metadata_as_librdkafka_does(play: Play) -> None:
@@ -529,12 +473,6 @@ def test_the_form_is_that_of_the_installed_librdkafka(group: str, instance: str 
     # librdkafka takes an empty instance ID for none.
     assert written == serialize_group_metadata(group, -1, "", instance or None)
     assert form_difference(group, instance or None) is None
-
-
-def test_a_member_is_written_with_its_generation() -> None:
-    assert (
-        serialize_group_metadata("g", 7, "m-1", "i") == b"CGMDv2:" + (7).to_bytes(4, sys.byteorder) + b"g\0m-1\0\0i\0"
-    )
 
 
 def test_the_generation_is_that_of_the_assignment_that_is_read() -> None:
@@ -591,26 +529,23 @@ def test_without_an_assignment_it_is_refused_and_the_transaction_is_to_be_aborte
     assert refusal(metadata).code() == KafkaError.UNKNOWN_MEMBER_ID
 
 
-def test_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("difference", [None, "another form"])
+def test_the_form_is_compared_once_and_another_one_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, difference: str | None
+) -> None:
     stage = ConsumerHarness()
     stage.give(ONE)
     asked: list[tuple[str, str | None]] = []
 
-    def differs(group: str, instance: str | None) -> str | None:
+    def compared(group: str, instance: str | None) -> str | None:
         asked.append((group, instance))
-        return "another form"
+        return difference
 
-    monkeypatch.setattr(consumer, "form_difference", differs)
-    error = refusal(metadata_of(stage, "i"))
-    assert (error.code(), error.str()) == (KafkaError._NOT_IMPLEMENTED, "another form")
+    monkeypatch.setattr(consumer, "form_difference", compared)
+    metadata = metadata_of(stage, "i")
+    if difference is None:
+        assert metadata.current() == metadata.current()
+    else:
+        error = refusal(metadata)
+        assert (error.code(), error.str()) == (KafkaError._NOT_IMPLEMENTED, difference)
     assert asked == [("g", "i")]
-
-
-def test_the_form_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = ConsumerHarness()
-    stage.give(ONE)
-    asked: list[str] = []
-    monkeypatch.setattr(consumer, "form_difference", lambda group, _: asked.append(group))
-    metadata = metadata_of(stage)
-    assert metadata.current() == metadata.current()
-    assert asked == ["g"]

@@ -22,28 +22,6 @@ from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness, message
 from tests.helpers.librdkafka_statistics import partition, statistics_json
 
 
-class Taking:
-    """librdkafka: gives out records by number of the call, and frees them if the call ends with an exception."""
-
-    def __init__(self, group: ConsumerHarness, *batches: list[Any] | BaseException) -> None:
-        self.group, self.batches = group, list(batches)
-        group.source.poll = self.poll  # type: ignore[attr-defined]
-        group.source.consume = self.consume  # type: ignore[attr-defined]
-
-    def consume(self, most: int, _wait_s: float) -> list[Any]:
-        batch = self.batches.pop(0) if self.batches else []
-        records = batch.args[0] if isinstance(batch, BaseException) else batch
-        assert len(records) <= most
-        for place, offset in records:
-            self.group.source.delivered[place] = offset + 1
-        if isinstance(batch, BaseException):
-            raise batch
-        return [message(place, offset) for place, offset in records]
-
-    def poll(self, wait_s: float) -> Any:
-        return next(iter(self.consume(1, wait_s)), None)
-
-
 @pytest.fixture
 def group() -> ConsumerHarness:
     group = ConsumerHarness()
@@ -60,7 +38,7 @@ class Calls:
     def poll(self, failing: BaseException | None = None) -> int | None:
         """Return the offset of a record; or fail, after it was taken."""
         with self._call():
-            taken = self.delivery.poll(1)
+            taken = self.delivery.poll(0)
             if failing is not None:
                 raise failing
         return None if taken is None else taken.offset()
@@ -69,7 +47,7 @@ class Calls:
         held: list[Any] = []
         with self._call():
             for _ in range(times):
-                held = self.delivery.consume(held, most, 1)
+                held = self.delivery.consume(held, most, 0)
         return held
 
     @contextmanager
@@ -92,7 +70,7 @@ def positions(group: ConsumerHarness) -> dict[Any, int]:
 
 def test_a_record_that_ended_an_interrupted_wait_is_read_again(group: ConsumerHarness) -> None:
     calls = Calls(group)
-    Taking(group, [(ONE, 4)], [], KeyboardInterrupt([(ONE, 5)]))
+    group.source.coming = [[message(ONE, 4)], [], KeyboardInterrupt([message(ONE, 5)])]
     assert calls.poll() == 4
     assert calls.poll() is None
     with pytest.raises(KeyboardInterrupt):
@@ -102,28 +80,9 @@ def test_a_record_that_ended_an_interrupted_wait_is_read_again(group: ConsumerHa
     assert positions(group) == {ONE: 5}
 
 
-def test_so_is_one_of_a_busy_topic_at_which_nothing_waits(group: ConsumerHarness) -> None:
-    calls = Calls(group)
-    Taking(group, [(ONE, 4)], [(TWO, 8)], KeyboardInterrupt([(ONE, 5)]))
-    assert [calls.poll(), calls.poll()] == [4, 8]
-    with pytest.raises(KeyboardInterrupt):
-        calls.poll()
-    assert group.source.reading == {ONE: 5, TWO: OFFSET_BEGINNING}
-    assert positions(group) == {ONE: 5, TWO: 9}
-
-
-def test_so_is_one_with_which_librdkafka_has_returned(group: ConsumerHarness) -> None:
-    calls = Calls(group)
-    Taking(group, [(ONE, 4)], [(ONE, 5)])
-    assert calls.poll() == 4
-    with pytest.raises(KeyboardInterrupt):
-        calls.poll(KeyboardInterrupt())
-    assert group.source.reading == {ONE: 5, TWO: OFFSET_BEGINNING}
-
-
 def test_an_exception_before_anything_is_taken_changes_nothing(group: ConsumerHarness) -> None:
     calls = Calls(group)
-    Taking(group, [(ONE, 4)], [(ONE, 5)])
+    group.source.coming = [[message(ONE, 4)], [message(ONE, 5)]]
     assert calls.poll() == 4
     calls.delivery.begin()
     calls.delivery.put_back()
@@ -137,7 +96,7 @@ def test_an_exception_before_anything_is_taken_changes_nothing(group: ConsumerHa
 
 
 def test_a_partition_of_which_nothing_was_read_begins_again_where_it_began(group: ConsumerHarness) -> None:
-    Taking(group, RuntimeError([(TWO, 0)]))
+    group.source.coming = [RuntimeError([message(TWO, 0)])]
     with pytest.raises(RuntimeError):
         Calls(group).poll()
     assert group.source.reading == {ONE: OFFSET_BEGINNING, TWO: OFFSET_BEGINNING}
@@ -148,7 +107,11 @@ def test_a_partition_of_which_nothing_was_read_begins_again_where_it_began(group
 def test_of_a_batch_all_that_was_taken_is_read_again(group: ConsumerHarness, before: list[int]) -> None:
     """After a few records before it, and after more than there are partitions."""
     calls = Calls(group)
-    Taking(group, [(ONE, each) for each in before], [(ONE, 8), (TWO, 3)], KeyboardInterrupt([(ONE, 9)]))
+    group.source.coming = [
+        [message(ONE, each) for each in before],
+        [message(ONE, 8), message(TWO, 3)],
+        KeyboardInterrupt([message(ONE, 9)]),
+    ]
     returned = calls.consume(3)
     assert offsets(returned) == before
     # The list is the user's.
@@ -161,7 +124,7 @@ def test_of_a_batch_all_that_was_taken_is_read_again(group: ConsumerHarness, bef
 
 def test_what_was_sought_in_between_is_not_taken_back(group: ConsumerHarness) -> None:
     calls = Calls(group)
-    Taking(group, [(ONE, 4)], KeyboardInterrupt([]))
+    group.source.coming = [[message(ONE, 4)], KeyboardInterrupt([])]
     assert calls.poll() == 4
     group.source.delivered.clear()
     group.reader.seek(Offset(*ONE, 90))
@@ -172,19 +135,19 @@ def test_what_was_sought_in_between_is_not_taken_back(group: ConsumerHarness) ->
 
 def test_after_a_loss_of_membership_only_errors_are_returned(group: ConsumerHarness) -> None:
     calls = Calls(group)
-    Taking(group, [(ONE, 4)], [(ONE, 5)])
+    group.source.coming = [[message(ONE, 4)], [message(ONE, 5)]]
     group.member.is_lost = True
     assert calls.poll() is None
     assert calls.consume(5) == []
     failed = message(TWO, 0, KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    group.source.poll = lambda _wait_s: failed  # type: ignore[attr-defined]
+    group.source.coming = [[failed]]
     assert calls.delivery.poll(1) is failed
 
 
 def test_the_exception_stays_if_librdkafka_refuses_to_begin_again(
     group: ConsumerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Taking(group, KeyboardInterrupt([(ONE, 5)]))
+    group.source.coming = [KeyboardInterrupt([message(ONE, 5)])]
     group.source.failing = {"incremental_unassign": KafkaError._FAIL}
     with pytest.raises(KeyboardInterrupt):
         Calls(group).poll()
@@ -222,11 +185,17 @@ class Quiet(ConsumerHarness):
         return self.source.reading[ONE]
 
 
+@pytest.fixture
+def stage() -> Quiet:
+    return Quiet()
+
+
 ASKED = [("ends", {ONE})]
 
 
-def test_what_is_behind_its_end_twice_goes_on_with_another_client(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Quiet()
+def test_what_is_behind_its_end_twice_goes_on_with_another_client(
+    stage: Quiet, caplog: pytest.LogCaptureFixture
+) -> None:
     stage.source.delivered = {ONE: 10}
     assert stage.see(10) == []
     assert stage.see(10) == ASKED
@@ -260,19 +229,7 @@ def test_what_is_fetched_though_it_was_dropped_ends_with_another_client(caplog: 
     assert len(group.sources) == 2
 
 
-def test_what_is_dropped_and_taken_again_is_no_stray() -> None:
-    group = Quiet()
-    group.member.end = 5
-    for generation, owned in enumerate(([TWO], [ONE, TWO], [TWO], [ONE, TWO]), start=2):
-        group.play(MemberAssignment(generation, "m", frozenset(owned)))
-        group.see(5, after_s=QUIET_S - 1)
-    for _ in range(3):
-        group.see(5)
-    assert len(group.sources) == 1
-
-
-def test_what_was_in_vain_is_not_done_again() -> None:
-    stage = Quiet()
+def test_what_was_in_vain_is_not_done_again(stage: Quiet) -> None:
     stage.source.delivered = {ONE: 10}
     for _ in range(10):
         stage.see(10)
@@ -280,24 +237,6 @@ def test_what_was_in_vain_is_not_done_again() -> None:
     for _ in range(10):
         stage.see(11)
     assert len(stage.sources) == 3
-
-
-def test_another_client_has_the_same_partitions_paused() -> None:
-    stage = Quiet()
-    stage.reader.pause([Offset(*TWO)])
-    for _ in range(4):
-        stage.see(10)
-    assert len(stage.sources) == 2
-    assert stage.source.paused == {TWO}
-
-
-def test_what_was_never_delivered_begins_where_it_began() -> None:
-    stage = Quiet()
-    stage.reader.seek(Offset(*ONE, 7))
-    stage.stalls.forget([ONE])
-    for _ in range(4):
-        stage.see(7, -1001)
-    assert stage.begun == 7
 
 
 @pytest.mark.parametrize(
@@ -308,28 +247,16 @@ def test_what_was_never_delivered_begins_where_it_began() -> None:
         pytest.param([10, 11, 12, 13], 20, id="it never rests"),
     ],
 )
-def test_what_is_read_is_left_alone(offsets: list[int], end: int) -> None:
-    stage = Quiet()
+def test_what_is_read_is_left_alone(stage: Quiet, offsets: list[int], end: int) -> None:
     stage.member.end = end
     for offset in offsets:
         stage.see(offset)
     assert stage.begun == OFFSET_BEGINNING
 
 
-def test_who_is_slow_to_take_what_was_fetched_is_left_alone() -> None:
-    stage = Quiet()
+def test_who_is_slow_to_take_what_was_fetched_is_left_alone(stage: Quiet) -> None:
     for _ in range(5):
         assert stage.see(10, 5) == []
-
-
-def test_old_statistics_are_no_second_sign() -> None:
-    stage = Quiet()
-    stage.see(10)
-    stage.see(10)
-    for _ in range(3):
-        stage.now += QUIET_S
-        assert stage.play() == ASKED
-    assert stage.begun == OFFSET_BEGINNING
 
 
 def test_reports_from_before_a_look_are_no_second_sign() -> None:
@@ -370,15 +297,13 @@ def test_what_others_fill_the_queue_of_is_left_alone(given: dict[str, Any], queu
     assert len(stage.sources) == 2
 
 
-def test_what_is_paused_is_left_alone() -> None:
-    stage = Quiet()
+def test_what_is_paused_is_left_alone(stage: Quiet) -> None:
     stage.reader.pause([Offset(*ONE)])
     for _ in range(4):
         assert stage.see(10) == []
 
 
-def test_what_comes_back_is_looked_at_from_the_beginning() -> None:
-    stage = Quiet()
+def test_what_comes_back_is_looked_at_from_the_beginning(stage: Quiet) -> None:
     stage.see(10)
     stage.see(10)
     stage.give(TWO)

@@ -23,23 +23,18 @@ class Failing:
         self.group.give(ONE)
         self.delivery = Delivery(self.group.reader, self.group.stalls, self.callbacks, self.group.member.lost)
         self.call = self.callbacks.guard_all({"error_cb": self.fail, "client.id": "me"})["error_cb"]
-        self.coming: list[list[Any]] = []
-        self.group.source.consume = self.consume  # type: ignore[attr-defined]
-        self.group.source.poll = lambda wait_s: next(iter(self.consume(1, wait_s)), None)  # type: ignore[attr-defined]
 
     def fail(self, error: str) -> None:
         raise LookupError(error)
 
-    def consume(self, _most: int, _wait_s: float) -> list[Any]:
-        batch = self.coming.pop(0) if self.coming else []
-        if batch:
-            self.call("down")
-        return [message(ONE, offset) for offset in batch]
+    def take(self, *offsets: int) -> None:
+        """Have the next call return these records."""
+        self.group.source.coming = [[lambda: self.call("down"), *(message(ONE, offset) for offset in offsets)]]
 
 
 def test_records_that_came_with_a_failed_callback_are_returned_first() -> None:
     play = Failing()
-    play.coming = [[3]]
+    play.take(3)
     taken = play.delivery.poll(0.5)
     assert taken is not None
     assert taken.offset() == 3
@@ -51,13 +46,24 @@ def test_records_that_came_with_a_failed_callback_are_returned_first() -> None:
 
 def test_so_are_those_of_a_batch() -> None:
     play = Failing()
-    play.coming = [[3, 4]]
+    play.take(3, 4)
     held = play.delivery.consume([], 10, 0.5)
     # More of the same batch: what was taken must be returned, whatever has failed.
     assert [each.offset() for each in play.delivery.consume(held, 10, 0)] == [3, 4]
     with pytest.raises(LookupError, match="down"):
         play.delivery.consume([], 10, 0.5)
     assert play.delivery.consume([], 10, 0) == []
+
+
+def test_of_clients_that_were_replaced_nothing_is_kept() -> None:
+    callbacks, seen = UserCallbacks(), list[str]()
+    kept = callbacks.guard(seen.append)
+    for _ in range(100):
+        callbacks.guard(seen.append)("of a client that is gone")
+    kept("noted")
+    callbacks.run()
+    assert seen == ["noted"]
+    assert len(callbacks._noted) <= 2
 
 
 def test_a_failure_without_records_is_raised_at_once() -> None:
@@ -88,22 +94,6 @@ def test_nothing_of_python_runs_within_a_call_of_librdkafka() -> None:
     assert not play.callbacks.failed
     play.callbacks.run()
     assert play.callbacks.failed
-
-
-def test_of_clients_that_were_replaced_nothing_is_kept() -> None:
-    callbacks, seen = UserCallbacks(), list[str]()
-    kept = callbacks.guard(seen.append)
-    for _ in range(100):
-        callbacks.guard(seen.append)("of a client that is gone")
-    kept("noted")
-    callbacks.run()
-    assert seen == ["noted"]
-    assert len(callbacks._noted) <= 2
-
-
-def test_what_is_no_callback_stays_as_it_is() -> None:
-    given = {"client.id": "me", "statistics.interval.ms": 5}
-    assert UserCallbacks().guard_all(given) == given
 
 
 def test_a_logger_gets_its_messages_when_librdkafka_has_returned() -> None:

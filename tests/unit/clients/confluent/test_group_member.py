@@ -171,16 +171,6 @@ def test_a_response_from_before_the_subscription_proves_nothing_and_more_is_requ
     assert host.poll() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_a_topic_that_comes_late_is_not_missing(host: Host) -> None:
-    host.member.subscribe(["t"])
-    host.refresh(1.5, "t")
-    assert (host.poll(), host.polls) == (None, 1)
-    # Nor is one that goes again.
-    host.known.clear()
-    host.refresh(3.0)
-    assert host.poll() is None
-
-
 def test_a_topic_that_may_not_be_seen_is_told_so(host: Host) -> None:
     host._cluster.unauthorized_topics.add("t")
     host.member.subscribe(["t"])

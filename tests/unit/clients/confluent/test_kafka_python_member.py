@@ -111,14 +111,6 @@ def test_an_eager_member_gives_up_everything_before_it_joins() -> None:
     assert member.take_new_assignment() == MemberAssignment(2, "m", frozenset())
 
 
-def test_what_is_given_again_must_be_given_up_again() -> None:
-    _, member = owner_of_one(RebalanceProtocol.EAGER)
-    member.acknowledge_revocation({ONE})
-    member.poll(5)
-    with pytest.raises(RevocationRequired):
-        member.poll(5)
-
-
 @pytest.mark.parametrize("protocol", list(RebalanceProtocol))
 def test_a_member_that_has_given_up_joins_even_if_it_need_not_any_more(protocol: RebalanceProtocol) -> None:
     coordinator, member = owner_of_one(protocol)
@@ -134,23 +126,12 @@ def test_a_member_that_has_given_up_joins_even_if_it_need_not_any_more(protocol:
     assert member.take_new_assignment() == MemberAssignment(2, "m", frozenset({ONE}))
 
 
-def test_a_cooperative_member_gives_up_what_it_does_not_subscribe_to() -> None:
-    coordinator, member = owner_of_one(RebalanceProtocol.COOPERATIVE)
+def test_what_is_given_again_must_be_given_up_again() -> None:
+    _, member = owner_of_one(RebalanceProtocol.EAGER)
+    member.acknowledge_revocation({ONE})
     member.poll(5)
-    coordinator._subscription.subscription = {"u"}
-    with pytest.raises(RevocationRequired) as due:
+    with pytest.raises(RevocationRequired):
         member.poll(5)
-    assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), False)
-
-
-@pytest.mark.parametrize("protocol", list(RebalanceProtocol))
-def test_a_member_that_was_put_out_has_lost_everything(protocol: RebalanceProtocol) -> None:
-    coordinator, member = owner_of_one(protocol)
-    coordinator.lost = True
-    assert member.lost()
-    with pytest.raises(RevocationRequired) as due:
-        member.poll(5)
-    assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), True)
 
 
 def test_what_is_committed_is_known_or_not_yet() -> None:
@@ -200,6 +181,20 @@ def test_of_an_assignment_that_was_not_taken_only_what_is_still_subscribed_is_le
     with pytest.raises(RevocationRequired):
         member.poll(5)
     assert member.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
+
+
+@pytest.mark.parametrize("protocol", list(RebalanceProtocol))
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_member_gives_up_what_it_has_lost_or_does_not_subscribe_to(
+    protocol: RebalanceProtocol, *, lost: bool
+) -> None:
+    coordinator, member = owner_of_one(protocol)
+    coordinator.lost = lost
+    coordinator._subscription.subscription = {"u"}
+    assert member.lost() is lost
+    with pytest.raises(RevocationRequired) as due:
+        member.poll(5)
+    assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), lost)
 
 
 def test_an_eager_assignment_that_was_not_taken_before_the_next_join_is_void() -> None:

@@ -74,12 +74,6 @@ def test_a_partition_in_the_rack_is_kept_until_librdkafka_would_leave_it(
     monkeypatch.setattr(_producer, "monotonic", monotonic)
 
 
-def test_both_partitions_in_the_rack_get_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    short = Sent(monkeypatch, {"linger.ms": 0.5})
-    wait_until(lambda: set(short.partitions(1)) == {1}, "a partition")
-    wait_until(lambda: set(short.partitions(1)) == {2}, "the other one")
-
-
 def test_without_stickiness_each_record_gets_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent(monkeypatch, {"sticky.partitioning.linger.ms": 0})
     assert Counter(sent.partitions(10)) == {1: 5, 2: 5}
@@ -93,12 +87,6 @@ def test_keys_partitions_and_all_other_arguments_are_passed_on(sent: Sent) -> No
     topic, value, key, partition, more = sent.records[-1]
     assert (topic, value, key, more) == ("t", None, None, (report, None, 7, {"h": b""}))
     assert partition in {1, 2}
-
-
-def test_a_leader_that_has_moved_is_left_with_the_next_record(sent: Sent) -> None:
-    (used,) = sent.partitions(1)
-    sent.watch.leaders = Leaders(NODES, {"t": {0: 1, used: 1, 3 - used: 2}})
-    assert set(sent.partitions(20)) == {3 - used}
 
 
 def test_the_first_record_of_a_topic_waits_for_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +118,6 @@ def test_leaders_can_be_awaited_so_that_the_first_records_are_written_locally_to
     threading.Timer(0.3, looked.set).start()
     assert sent.producer.await_leaders("t", TIMEOUT_S)
     assert set(sent.partitions(100)) <= {1, 2}
-
-
-def test_a_producer_without_a_rack_has_no_leaders_to_await() -> None:
-    assert not RackAwareProducer({**OFFLINE, "client.rack": ""}).await_leaders("t", TIMEOUT_S)
 
 
 def test_if_no_broker_responds_one_record_waits_and_librdkafka_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,19 +337,6 @@ def test_a_look_that_fails_is_repeated_and_keeps_what_is_known(
     watch.stop()
 
 
-def test_leaders_that_have_not_changed_stay_the_same_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the partitions of a topic are not listed again."""
-    equal = Leaders(dict(NODES), {"t": dict(LEADERS.topics["t"])})
-    looks = Looks(monkeypatch, LEADERS, equal)
-    watch = LeaderWatch({}, 0.001)
-    watch.begin(cast("Producer", Taking()))
-    watch.add("t")
-    first = watch.leaders
-    wait_until(lambda: len(looks.asked) > 3, "some looks")
-    assert watch.leaders is first == LEADERS
-    watch.stop()
-
-
 class Described:
     """Stands for an admin client: what it describes, or an error, by topic."""
 
@@ -397,6 +368,19 @@ def done(result: object) -> Future[Any]:
     else:
         future.set_result(result)
     return future
+
+
+def test_leaders_that_have_not_changed_stay_the_same_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the partitions of a topic are not listed again."""
+    equal = Leaders(dict(NODES), {"t": dict(LEADERS.topics["t"])})
+    looks = Looks(monkeypatch, LEADERS, equal)
+    watch = LeaderWatch({}, 0.001)
+    watch.begin(cast("Producer", Taking()))
+    watch.add("t")
+    first = watch.leaders
+    wait_until(lambda: len(looks.asked) > 3, "some looks")
+    assert watch.leaders is first == LEADERS
+    watch.stop()
 
 
 def test_a_topic_that_cannot_be_described_now_keeps_its_leaders_and_one_that_is_gone_does_not() -> None:

@@ -8,19 +8,18 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Offset
 
-from rackassign.clients.confluent._commits import Commits
-from rackassign.clients.confluent._config import ConsumerConfig
 from rackassign.clients.confluent._rebalance import Callbacks
 from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, MemberAssignment, RevocationRequired
 from rackassign.model import TopicPartition
-from tests.helpers.fakes.confluent import GROUP, ONE, THREE, TWO, ConsumerHarness, message
+from tests.helpers.fakes.confluent import ONE, THREE, TWO, ConsumerHarness, message
 
 
-def test_partitions_begin_where_they_are_committed() -> None:
+@pytest.fixture
+def stage() -> ConsumerHarness:
+    """Return a consumer that was given two partitions."""
     stage = ConsumerHarness()
-    stage.member.known = {TWO: CommittedOffset(7, 3)}
-    assert stage.give(ONE, TWO) == [("assign", {0, 1})]
-    assert stage.source.reading == {ONE: OFFSET_BEGINNING, TWO: 7}
+    stage.give(ONE, TWO)
+    return stage
 
 
 def test_nothing_is_read_until_it_is_known_what_is_committed() -> None:
@@ -81,19 +80,7 @@ def test_what_waits_can_be_given_up_paused_and_sought() -> None:
     assert not stage.source.paused
 
 
-def test_what_was_told_where_to_begin_does_not_wait_for_others() -> None:
-    stage = ConsumerHarness()
-    stage.member.known = None
-    stage.give(ONE, TWO)
-    stage.reader.seek(Offset(*TWO, 40))
-    stage.play()
-    assert stage.source.reading == {TWO: 40}
-    assert stage.reader.unknown() == {ONE}
-
-
-def test_what_comes_back_is_not_paused_any_more() -> None:
-    stage = ConsumerHarness()
-    stage.give(ONE, TWO)
+def test_what_comes_back_is_not_paused_any_more(stage: ConsumerHarness) -> None:
     stage.reader.pause([Offset(*ONE), Offset(*TWO)])
     stage.give(TWO)
     # As librdkafka keeps it.
@@ -152,9 +139,7 @@ def test_an_error_with_which_nothing_is_assigned_is_raised_and_it_is_tried_again
     assert stage.source.reading == {ONE: OFFSET_BEGINNING}
 
 
-def test_a_seek_of_what_librdkafka_has_not_begun_begins_it_there() -> None:
-    stage = ConsumerHarness()
-    stage.give(ONE, TWO)
+def test_a_seek_of_what_librdkafka_has_not_begun_begins_it_there(stage: ConsumerHarness) -> None:
     stage.reader.pause([Offset(*ONE)])
     stage.source.failing = {"seek": KafkaError._STATE}
     stage.reader.seek(Offset(*ONE, 9))
@@ -185,17 +170,7 @@ def test_whatever_librdkafka_says_nothing_is_read_that_is_not_held() -> None:
     assert stage.source.reading == {TWO: 20, THREE: OFFSET_BEGINNING}
 
 
-def test_what_was_delivered_is_committed_before_it_is_given_up() -> None:
-    stage = ConsumerHarness()
-    stage.give(ONE, TWO)
-    stage.source.delivered = {ONE: 10, TWO: 20}
-    assert stage.give(ONE) == [("revoke", {1}), ("commit", {TWO: 20})]
-    assert stage.source.reading == {ONE: OFFSET_BEGINNING}
-
-
-def test_what_must_be_given_up_before_a_join_is() -> None:
-    stage = ConsumerHarness()
-    stage.give(ONE, TWO)
+def test_what_must_be_given_up_before_a_join_is(stage: ConsumerHarness) -> None:
     stage.source.delivered = {ONE: 10}
     due = RevocationRequired(frozenset({ONE, TWO}), lost=False)
     assert stage.play(due, MemberAssignment(2, "m", frozenset({TWO}))) == [
@@ -206,21 +181,13 @@ def test_what_must_be_given_up_before_a_join_is() -> None:
     ]
 
 
-def test_what_is_lost_is_dropped_at_once_and_not_committed() -> None:
-    stage = ConsumerHarness()
-    stage.give(ONE, TWO)
+def test_what_is_lost_is_dropped_at_once_and_not_committed(stage: ConsumerHarness) -> None:
     stage.source.delivered = {ONE: 10}
     stage.member.is_lost = True
     assert stage.play() == [("lost", {0, 1})]
     assert stage.source.reading == {}
     # The member says so too, with its next poll; it is told once.
     assert stage.play(RevocationRequired(frozenset({ONE, TWO}), lost=True)) == [("given up", {ONE, TWO})]
-
-
-def test_who_comes_back_under_another_name_was_out() -> None:
-    stage = ConsumerHarness()
-    stage.give(ONE, TWO)
-    assert stage.give(ONE, member_id="another", generation=5) == [("lost", {0, 1}), ("assign", {0})]
 
 
 def test_without_on_lost_on_revoke_is_told() -> None:
@@ -251,25 +218,6 @@ def test_a_callback_that_raises_keeps_nothing_from_being_done() -> None:
     assert not stage.reader.held
 
 
-def test_a_last_commit_that_fails_is_told_and_stops_nothing() -> None:
-    told: list[Any] = []
-    stage = ConsumerHarness()
-    stage.commits = Commits(
-        stage.member,  # type: ignore[arg-type]
-        stage.reader,
-        ConsumerConfig.of({**GROUP, "on_commit": lambda *said: told.append(said)}),
-    )
-    stage.rebalances._commits = stage.commits
-    stage.give(ONE)
-    stage.source.delivered = {ONE: 10}
-    stage.member.refusing = KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "x"))
-    stage.give()
-    assert [(error.code(), [each.offset for each in offsets]) for error, offsets in told] == [
-        (KafkaError.ILLEGAL_GENERATION, [10])
-    ]
-    assert stage.source.reading == {}
-
-
 def test_commits_in_time_send_what_is_new() -> None:
     stage = ConsumerHarness(auto_commit_interval_ms=1)
     stage.give(ONE, TWO)
@@ -294,14 +242,18 @@ def test_commits_in_time_send_what_is_new() -> None:
     assert stage.give(ONE) == [("revoke", {1})]
 
 
-def test_a_message_is_committed_with_the_offset_after_it() -> None:
+def test_what_another_thread_begins_again_meanwhile_has_a_position() -> None:
+    class Fleeting(dict[TopicPartition, Offset]):
+        """Positions that the polling thread forgets before they are looked up."""
+
+        def __getitem__(self, place: TopicPartition) -> Offset:
+            self.clear()
+            return super().__getitem__(place)
+
     stage = ConsumerHarness()
     stage.give(ONE)
-    [done] = stage.commits.commit(message(ONE, 4), None, asynchronous=False, timeout=1) or []
-    assert (done.partition, done.offset) == (0, 5)
-    assert stage.member.log[-1] == ("commit", {ONE: 5})
-    assert stage.commits.commit(None, [Offset(*ONE, 9)], asynchronous=True, timeout=1) is None
-    assert stage.member.log[-1] == ("later", {ONE: 9})
+    stage.reader._resumed = Fleeting({ONE: Offset(*ONE, 5)})
+    assert [each.offset for each in stage.reader.positions([ONE])] == [5]
 
 
 def test_what_is_not_assigned_is_not_committed(caplog: pytest.LogCaptureFixture) -> None:
@@ -370,6 +322,8 @@ def test_no_offset_is_stored_and_not_committed() -> None:
 
 
 def test_what_another_thread_drops_meanwhile_is_not_committed() -> None:
+    stage = ConsumerHarness(enable_auto_offset_store=False)
+
     class Stirring(frozenset[TopicPartition]):
         """Assigned partitions, of which the polling thread drops one while they are looked at."""
 
@@ -377,7 +331,6 @@ def test_what_another_thread_drops_meanwhile_is_not_committed() -> None:
             stage.commits.forget([TWO])
             return super().__contains__(place)
 
-    stage = ConsumerHarness(enable_auto_offset_store=False)
     stage.give(ONE, TWO)
     stage.commits.store(None, [Offset(*ONE, 5), Offset(*TWO, 7)])
     stage.reader.held = Stirring(stage.reader.held)
@@ -385,20 +338,6 @@ def test_what_another_thread_drops_meanwhile_is_not_committed() -> None:
     kind, committed = stage.member.log[-1]
     assert kind == "commit"
     assert committed[ONE] == 5
-
-
-def test_what_another_thread_begins_again_meanwhile_has_a_position() -> None:
-    class Fleeting(dict[TopicPartition, Offset]):
-        """Positions that the polling thread forgets before they are looked up."""
-
-        def __getitem__(self, place: TopicPartition) -> Offset:
-            self.clear()
-            return super().__getitem__(place)
-
-    stage = ConsumerHarness()
-    stage.give(ONE)
-    stage.reader._resumed = Fleeting({ONE: Offset(*ONE, 5)})
-    assert [each.offset for each in stage.reader.positions([ONE])] == [5]
 
 
 def test_storing_needs_its_switch() -> None:

@@ -38,10 +38,19 @@ def test_what_came_since_the_last_time_is_counted_by_rack() -> None:
     assert meter.bytes_by_rack() == {"a": 300, "b": 500, None: 7}
 
 
-def test_in_a_rack_without_brokers_all_is_unknown() -> None:
-    meter = StatsMeter("d", RACKS.get)
-    meter(statistics((0, 1, 100, 1), brokers={1: 7, 2: 8, -1: 9}))
-    assert (meter.locality().unknown(), meter.locality().cross()) == (Traffic(100, 1), Traffic())
+@pytest.mark.parametrize(
+    ("reports", "read"),
+    [
+        pytest.param([(2, 0, 0), (1, 100, 1), (2, 150, 2)], {"a": 100, "b": 50}, id="the broker of now"),
+        pytest.param([(1, 100, 1), (-1, 150, 2)], {"a": 150}, id="no broker any more"),
+        pytest.param([(1, 100, 1), (1, 30, 1)], {"a": 130}, id="counts begin again"),
+    ],
+)
+def test_what_came_in_an_interval_is_of_one_broker(reports: list[tuple[int, int, int]], read: dict[str, int]) -> None:
+    meter = StatsMeter("a", RACKS)
+    for each in reports:
+        meter(statistics((0, *each)))
+    assert meter.bytes_by_rack() == read
 
 
 def test_topics_are_told_apart() -> None:
@@ -52,34 +61,12 @@ def test_topics_are_told_apart() -> None:
     assert meter.locality().by_rack("t") == {"a": Traffic(100, 1)}
 
 
-def test_who_is_read_from_now_is_taken_for_the_last_interval() -> None:
-    meter = StatsMeter("a", RACKS)
-    meter(statistics((0, 2, 0, 0)))
-    meter(statistics((0, 1, 100, 1)))
-    meter(statistics((0, 2, 150, 2)))
-    assert meter.bytes_by_rack() == {"a": 100, "b": 50}
-
-
 def test_a_partition_is_read_from_the_broker_of_the_last_statistics() -> None:
     meter = StatsMeter("a", RACKS)
     assert meter.broker_of(TopicPartition("t", 0)) is None
     meter(statistics((0, 2, 0, 0), (1, -1, 0, 0)))
     meter(statistics((0, 1, 100, 1)))
     assert [meter.broker_of(TopicPartition("t", number)) for number in range(3)] == [1, None, None]
-
-
-def test_who_is_read_by_nobody_any_more_was_read_from_the_last_one() -> None:
-    meter = StatsMeter("a", RACKS)
-    meter(statistics((0, 1, 100, 1)))
-    meter(statistics((0, -1, 150, 2)))
-    assert meter.bytes_by_rack() == {"a": 150}
-
-
-def test_counts_that_begin_again_are_no_loss() -> None:
-    meter = StatsMeter("a", RACKS)
-    meter(statistics((0, 1, 100, 1)))
-    meter(statistics((0, 1, 30, 1)))
-    assert meter.bytes_by_rack() == {"a": 130}
 
 
 def test_all_that_was_received_is_known_by_rack() -> None:
@@ -160,11 +147,3 @@ def test_what_makes_no_sense_is_left_out_and_said_once(odd: Any, caplog: pytest.
 )
 def test_no_statistics_raise(odd: Any) -> None:
     StatsMeter("a", RACKS)(json.dumps(odd))
-
-
-def test_racks_that_cannot_be_told_do_not_raise(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(_broker: int) -> str:
-        raise LookupError
-
-    StatsMeter("a", fail)(statistics((0, 1, 100, 1)))
-    assert len([record for record in caplog.records if record.name == LOGGER]) == 1
