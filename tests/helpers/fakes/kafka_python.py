@@ -55,6 +55,13 @@ class FakeCluster:
         return set(self._partitions[topic]) if topic in self._partitions else None
 
 
+class BrokenCluster(FakeCluster):
+    """A cluster whose private side is not what was seen."""
+
+    def brokers(self) -> list[Any]:
+        raise RuntimeError("changed")
+
+
 def member(
     name: str,
     topics: Any,

@@ -44,11 +44,6 @@ def test_records_are_counted_by_the_heads_of_their_batches() -> None:
     assert count_records(bytes(old)) == 1
 
 
-@pytest.mark.parametrize("data", [bytes(200), b"\xff" * 200, b"\x00" * 8 + b"\x7f\xff\xff\xff" + b"\x02" * 100])
-def test_bytes_that_are_no_batches_end(data: bytes) -> None:
-    count_records(data)
-
-
 def fetched(topic: str, size: int, records: int) -> FetchedPartition:
     return FetchedPartition(TopicPartition(topic, 0), size, records, None)
 
@@ -98,14 +93,6 @@ def test_without_racks_of_brokers_no_rack_is_foreign() -> None:
     meter = FetchMeter("d", {1: None}.get, racks={1: None}.values)
     meter(1, [fetched("t", 100, 10)])
     assert not meter.locality().foreign
-
-
-def test_without_a_rack_of_its_own_nothing_is_local_or_not() -> None:
-    meter = FetchMeter(None, {1: "a"}.get)
-    meter(1, [fetched("t", 100, 10)])
-    locality = meter.locality()
-    assert (locality.local(), locality.cross(), locality.unknown()) == (Traffic(), Traffic(), Traffic(100, 10))
-    assert locality.local_share() is None
 
 
 def test_reporters_see_it_among_the_consumer_s_metrics() -> None:

@@ -184,16 +184,6 @@ def test_what_was_written_long_ago_does_not_count() -> None:
     assert (recent.of(0), recent.total) == (0, 1)
 
 
-def test_the_work_for_a_batch_is_the_same_with_many_partitions_and_a_limit() -> None:
-    layout = led_in("abc" * 1700)
-    leaders = LocalLeaders("a", batch_size=100, max_share=1.5)
-    leaders.choose("t", 100, layout)
-    layout.lookups = 0
-    for _ in range(1000):
-        leaders.choose("t", 100, layout)
-    assert layout.lookups <= 1000 * 8
-
-
 @pytest.mark.parametrize("max_share", [0.5, True, "2", float("nan"), float("inf")])
 def test_a_share_that_cannot_be_is_refused(max_share: Any) -> None:
     with pytest.raises(ConfigError, match="max_share"):
@@ -216,10 +206,3 @@ def test_a_leader_that_is_slow_gets_fewer_batches() -> None:
     assert written[0] <= 20_000 / 40 + 20
     assert queues[0] < 20
     assert max(written[each] for each in (3, 6, 9)) < 1.05 * min(written[each] for each in (3, 6, 9))
-
-
-def test_equal_queues_change_nothing() -> None:
-    leaders, metadata = LocalLeaders("b", batch_size=100, rng=random.Random(52)), Metadata(30)
-    leaders.queued = lambda _: 1
-    counts = Counter(leaders.choose("t", 100, metadata) for _ in range(10_000))
-    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 27.9

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
-from itertools import islice
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
@@ -18,32 +17,23 @@ import pytest
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from aiokafka.structs import PartitionMetadata
 
 from rackassign.clients.aiokafka import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
-    RackChangePolicy,
     internals,
 )
 from rackassign.model import Partition, TopicPartition
 from rackassign.text import WarnOnce
 from rackassign.wire import (
-    StickyData,
     Subscription,
     decode_assignment,
-    decode_sticky,
     decode_subscription,
-    encode_sticky,
 )
 from tests.helpers.fakes.aiokafka import Coordinator, cluster_of, joined, led, sends, three_racks
-from tests.helpers.generators.malformed_inputs import subscriptions
 
 KINDS: list[Any] = [RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor]
-
-PARTITIONS = 6
-HONEST = {"m1": (0, 2, 4), "m2": (1, 3, 5)}
 
 
 def complete(coordinator: Coordinator, given: Mapping[str, Sequence[int]]) -> None:
@@ -59,14 +49,6 @@ def partitions(given: Mapping[str, Sequence[TopicPartition]], member: str) -> li
     return [place.partition for place in given[member] if place.topic == "t"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_sends_its_rack_in_a_version_3_subscription(kind: Any) -> None:
-    (sent,) = Coordinator(three_racks(), kind(rack="a")).join({"t", "s"})
-    read = decode_subscription(sent)
-    assert sent[:2] == b"\0\3"
-    assert (read.topics, read.rack, read.owned) == (("s", "t"), "a", {})
-
-
 @pytest.mark.parametrize("version", [2, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_leader_reads_the_racks_that_aiokafka_does_not(
@@ -77,41 +59,6 @@ def test_the_leader_reads_the_racks_that_aiokafka_does_not(
     assert leader.lead(sent, version=version) == {"m1": [("t", 2)], "m2": [("t", 1)], "m3": [("t", 0)]}
     assert leader._group_subscription == {"t"}
     assert not warnings.records
-
-
-def test_members_without_a_rack_are_told_of() -> None:
-    leader = Coordinator(three_racks(), RackAwareRangeAssignor(rack="a"))
-    given = leader.lead({"m1": sends(version=0), "m2": sends(version=1), "m3": sends(version=2)})
-    assert [partitions(given, name) for name in ("m1", "m2", "m3")] == [[0], [1], [2]]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_whatever_members_send_the_others_have_their_partitions(kind: Any, warnings: pytest.LogCaptureFixture) -> None:
-    cluster = cluster_of({1: "a", 2: "b"}, {"t": [[1], [2]] * (PARTITIONS // 2), "h": [[1]]})
-    leader = Coordinator(cluster, kind(rack="a"))
-    source = subscriptions("h", "t", PARTITIONS, seed=881)
-    for _ in range(50):
-        sent = {f"h{i:02}": data for i, data in enumerate(islice(source, 20))}
-        for name, rack in (("m1", "a"), ("m2", "b")):
-            had = {"t": HONEST[name]}
-            sent[name] = sends(user_data=encode_sticky(StickyData(had, 4)), owned=had, generation=4, rack=rack)
-        given = leader.lead(sent)
-        assert given.keys() == sent.keys()
-        places = [place for owned in given.values() for place in owned]
-        assert len(set(places)) == len(places)
-        for name, had_before in HONEST.items():
-            if kind is RackAwareCooperativeStickyAssignor:
-                assert set(partitions(given, name)) <= set(had_before)
-            else:
-                assert tuple(partitions(given, name)) == had_before
-    assert "failed; the group gets a plain assignment" not in warnings.text
-    assert "gets no partitions: its subscription is malformed" in warnings.text
-
-
-def test_without_us_one_broken_member_is_enough() -> None:
-    leader = Coordinator(three_racks(), RangePartitionAssignor)
-    with pytest.raises(ValueError, match="unpack requires"):
-        leader.lead({"m1": sends(), "bad": b""})
 
 
 def test_beside_an_assignor_of_ours_another_one_reads_clean_members() -> None:
@@ -141,75 +88,6 @@ def test_replicas_and_leaders_are_read_and_bootstrap_servers_are_no_brokers() ->
     assert read.topics == {"t": (Partition((1, 2), 1), Partition(()), Partition(()))}
     assert {broker.id: broker.rack for broker in read.brokers} == {1: "a", 3: None}
     assert internals.brokers(ClusterMetadata(bootstrap_servers=["h:9092"])) == ()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_whatever_goes_wrong_the_group_gets_a_plain_assignment_and_one_warning(
-    kind: Any, warnings: pytest.LogCaptureFixture
-) -> None:
-    cluster = three_racks()
-    leader = Coordinator(cluster, kind(rack="a"))
-    cluster.brokers = None
-    for _ in range(3):
-        given = leader.lead({"m1": sends(rack="c"), "m2": sends(rack="a"), "m3": sends(["s"])})
-        assert sorted(partitions(given, "m1") + partitions(given, "m2")) == [0, 1, 2]
-        assert given["m3"] == []
-        complete(leader, {"t": [0]})
-    assert [record.getMessage().split(";")[0] for record in warnings.records] == [
-        f"{kind.name}: rack-aware assignment failed"
-    ]
-
-
-def test_a_cooperative_member_claims_nothing() -> None:
-    member = Coordinator(three_racks(), RackAwareCooperativeStickyAssignor(rack="a"))
-    member.join({"t"})
-    member.generation = 7
-    complete(member, {"t": [0, 1]})
-    (sent,) = member.join({"t"})
-    assert (decode_subscription(sent).owned, decode_subscription(sent).generation) == ({}, 7)
-
-
-def test_what_a_cooperative_member_claims_is_withheld_and_the_next_round_asked_for_once() -> None:
-    leader = Coordinator(three_racks(), RackAwareCooperativeStickyAssignor(rack="a"))
-    holds = sends(owned={"t": (0, 2)}, generation=4, rack="c")
-    given = leader.lead({"m1": sends(rack="a"), "m2": sends(rack="b"), "m3": holds})
-    assert given == {"m1": [], "m2": [("t", 1)], "m3": [("t", 2)]}
-    assert leader.asked == 0
-    complete(leader, {})
-    assert leader.asked == 1
-    given = leader.lead(
-        {
-            "m1": sends(rack="a"),
-            "m2": sends(rack="b"),
-            "m3": sends(owned={"t": (2,)}, generation=5, rack="c"),
-        },
-        generation=6,
-    )
-    assert given == {"m1": [("t", 0)], "m2": [("t", 1)], "m3": [("t", 2)]}
-    complete(leader, {"t": [0]})
-    assert leader.asked == 1
-
-
-def test_a_false_claim_is_not_believed_for_ever() -> None:
-    leader = Coordinator(three_racks(), RackAwareCooperativeStickyAssignor(rack="a"))
-    liar = sends(["s"], owned={"t": (0,)})
-    given = []
-    for generation in (5, 6, 7):
-        given.append(partitions(leader.lead({"m1": liar, "m2": sends(rack="b")}, generation), "m2"))
-        complete(leader, {})
-    assert given == [[1, 2], [1, 2], [0, 1, 2]]
-
-
-def test_sticky_sends_what_it_had_and_reads_what_others_send() -> None:
-    member = Coordinator(three_racks(), RackAwareStickyAssignor(rack=None))
-    (sent,) = member.join({"t"})
-    assert decode_subscription(sent).user_data is None
-    member.generation = 7
-    complete(member, {"t": [2], "u": [0]})
-    (sent,) = member.join({"t"})
-    assert decode_sticky(decode_subscription(sent).user_data) == StickyData({"t": (2,)}, 7)
-    others = {"m1": sends(user_data=encode_sticky(StickyData({"t": (2,)}, 7))), "m2": sends(), "m3": sends()}
-    assert partitions(member.lead(others), "m1") == [2]
 
 
 def test_a_class_becomes_an_instance_of_each_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,14 +181,6 @@ def test_a_join_that_cannot_be_read_is_led_as_the_host_would(warnings: pytest.Lo
     assert "members' metadata could not be read" in warnings.text
 
 
-def test_what_a_join_left_behind_is_not_taken_for_another() -> None:
-    leader = Coordinator(three_racks(), RackAwareRangeAssignor(rack="a"))
-    assignor = leader._assignors[0]
-    leader.lead({"m1": sends(rack="c")})
-    answer = assignor.assign(three_racks(), {"m1": SimpleNamespace(subscription=["t", None], user_data="odd")})
-    assert decode_assignment(answer["m1"]).partitions == {"t": (0, 1, 2)}
-
-
 def test_listeners_that_are_another_thing_are_left_alone(warnings: pytest.LogCaptureFixture) -> None:
     internals.on_refresh(
         SimpleNamespace(_listeners=[]), lambda: None, WarnOnce(logging.getLogger("rackassign.t")), key=1
@@ -330,57 +200,6 @@ def test_a_listener_that_raises_does_not_end_the_refreshes(warnings: pytest.LogC
     for listener in cluster._listeners:
         listener(cluster)
     assert "handling a metadata refresh failed" in warnings.text
-
-
-def refresh(cluster: ClusterMetadata) -> None:
-    for listener in tuple(cluster._listeners):
-        listener(cluster)
-
-
-async def computed() -> None:
-    """Wait for the threads that compare racks, and for what they call on the loop."""
-    rounds_without = 0
-    # What a thread calls when it ends is run in the next round of the loop.
-    while rounds_without < 3:
-        rounds_without += 1
-        for thread in threading.enumerate():
-            if thread.name == "rackassign-plan":
-                rounds_without = 0
-                await asyncio.to_thread(thread.join)
-        await asyncio.sleep(0)
-
-
-def test_the_watch_asks_once_for_replicas_that_moved_and_never_for_a_broker_that_is_away(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "rackassign.clients.aiokafka.watcher")
-    cluster = three_racks()
-
-    async def play() -> None:
-        leader = Coordinator(cluster, RackAwareStickyAssignor(rack="a", rack_monitor=RackChangePolicy(0, 60)))
-        leader.join({"t"})
-        leader.generation = 5
-        members = [(f"m{rack}", None, sends(rack=rack)) for rack in "abc"]
-        await leader._perform_assignment(joined("sticky", members))
-        leader._assignors[0].on_assignment(ConsumerProtocolMemberAssignment(0, [("t", [0])], b""))
-        # A broker away and back.
-        broker = cluster._brokers.pop(2)
-        refresh(cluster)
-        await computed()
-        cluster._brokers[2] = broker
-        refresh(cluster)
-        await computed()
-        assert leader.asked == 0
-        for p, replica in enumerate([2, 3, 1]):
-            cluster._partitions["t"][p] = PartitionMetadata("t", p, replica, [replica], [replica], 0)
-        for _ in range(3):
-            refresh(cluster)
-        await computed()
-        assert leader.asked == 1
-
-    asyncio.run(play())
-    (record,) = caplog.records
-    assert "makes 3 local instead of 0" in record.getMessage()
 
 
 def test_a_look_that_is_due_after_the_consumer_was_stopped_is_not_made() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,26 +64,6 @@ def test_every_fetch_response_is_seen_and_reaches_the_host(warnings: pytest.LogC
     assert len(warnings.records) == 1
 
 
-@dataclass(frozen=True)
-class FrozenJoinResponse:
-    API_KEY: int = 11
-    error_code: int = 27
-
-
-def test_a_join_during_a_change_of_protocol_is_repeated(warnings: pytest.LogCaptureFixture) -> None:
-    responses = {code: SimpleNamespace(API_KEY=11, error_code=code) for code in (0, 25, 27)}
-    consumer = SimpleNamespace(_client=Client({**responses, 99: FrozenJoinResponse()}))
-    for _ in range(2):
-        internals.join_again(consumer, WarnOnce(logging.getLogger("rackassign.t")))
-
-    async def join() -> list[int]:
-        return [(await consumer._client.send(node, object())).error_code for node in (0, 25, 27, 99)]
-
-    # aiokafka repeats a join after 14, COORDINATOR_LOAD_IN_PROGRESS. A response that cannot be changed stays.
-    assert asyncio.run(join()) == [0, 25, 14, 27]
-    assert len(warnings.records) == 1
-
-
 def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCaptureFixture) -> None:
     def send(request: object) -> object:
         return request
@@ -126,14 +105,6 @@ def test_the_fetcher_with_the_same_subscription_is_asked(attributes: dict[str, A
     assert asyncio.run(play()) == rack
 
 
-@pytest.mark.parametrize("coordinator", [SimpleNamespace(), SimpleNamespace(_subscription=object())])
-def test_without_a_fetcher_nothing_is_known(coordinator: Any) -> None:
-    async def play() -> str | None:
-        return fetch_rack(Membership(coordinator))
-
-    assert asyncio.run(play()) is None
-
-
 ONCE = WarnOnce(logging.getLogger("rackassign.t"))
 
 
@@ -173,23 +144,21 @@ def fetched(client: StaleClient, times: int = 2) -> None:
     asyncio.run(fetch())
 
 
-def test_metadata_are_requested_once_for_a_follower_that_they_do_not_list() -> None:
-    client = StaleClient(follower=2)
+@pytest.mark.parametrize(
+    ("follower", "responds", "updates"),
+    [
+        pytest.param(2, True, 1, id="once for one that they do not list"),
+        pytest.param(2, False, 2, id="again if none come"),
+        pytest.param(1, True, 0, id="not for one that they list"),
+        pytest.param(-1, True, 0, id="not for none"),
+    ],
+)
+def test_metadata_are_requested_for_a_follower_that_they_do_not_list(
+    follower: int, updates: int, warnings: pytest.LogCaptureFixture, *, responds: bool
+) -> None:
+    client = StaleClient(follower, responds=responds)
     fetched(client)
-    assert client.updates == 1
-
-
-@pytest.mark.parametrize("follower", [1, -1])
-def test_metadata_are_not_requested_for_a_known_follower_or_none(follower: int) -> None:
-    client = StaleClient(follower)
-    fetched(client)
-    assert client.updates == 0
-
-
-def test_a_response_is_returned_if_no_metadata_come(warnings: pytest.LogCaptureFixture) -> None:
-    client = StaleClient(follower=2, responds=False)
-    fetched(client)
-    assert client.updates == 2
+    assert client.updates == updates
     assert not warnings.records
 
 

@@ -65,15 +65,6 @@ def test_a_partition_in_the_rack_is_kept_for_the_bytes_of_a_batch() -> None:
     with_producer(look, client_rack="a", max_batch_size=1000)
 
 
-def test_a_leader_that_has_moved_is_left_with_the_next_record() -> None:
-    def look(producer: Any) -> None:
-        used = partition(producer)
-        refresh(producer, [2 - used, 1 + used, 3, 3])
-        assert {partition(producer) for _ in range(10)} == {1 - used}
-
-    with_producer(look, client_rack="a")
-
-
 def test_keys_and_partitions_are_left_to_aiokafka() -> None:
     keys = [b"%d" % number for number in range(30)]
 

@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
-from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import (
     FetchMeter,
-    RackAwareConsumer,
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     StandbyAwareAssignor,
@@ -37,30 +35,8 @@ from rackassign.clients.kafka_python.patches.patch import install
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
 from rackassign.text import WarnOnce
-from rackassign.wire import Subscription, decode_subscription, encode_subscription
-from tests.helpers.fakes.kafka_python import THREE_RACKS, FakeCluster, given_out, member
-
-
-def test_assigns_near_home_quietly(warnings: pytest.LogCaptureFixture) -> None:
-    members = [member("m1", ["t"], rack="c"), member("m2", ["t"], rack="b"), member("m3", ["t"], rack="a")]
-    answer = RackAwareRangeAssignor(rack="a").assign(THREE_RACKS, members)
-    assert given_out(answer) == {"m1": [("t", 2)], "m2": [("t", 1)], "m3": [("t", 0)]}
-    assert not warnings.records
-
-
-def test_sends_its_rack_in_a_version_3_subscription() -> None:
-    sent = RackAwareRangeAssignor(rack="a").metadata({"t", "s"})
-    assert isinstance(sent, ConsumerProtocolSubscription)
-    read = decode_subscription(sent.encode())
-    assert sent.encode()[:2] == b"\0\3"
-    assert (read.topics, read.rack, read.generation, read.user_data) == (("s", "t"), "a", -1, None)
-
-
-def test_is_an_eager_assignor_named_range() -> None:
-    assert RackAwareRangeAssignor.name == "range"
-    assert RackAwareRangeAssignor(rack="a").name == "range"
-    assert RackAwareRangeAssignor(rack="a", name="mine").name == "mine"
-    assert RackAwareRangeAssignor(rack="a").supported_protocols() == [RebalanceProtocol.EAGER]
+from rackassign.wire import Subscription, encode_subscription
+from tests.helpers.fakes.kafka_python import THREE_RACKS, BrokenCluster, FakeCluster, given_out, member
 
 
 def test_the_rack_comes_from_the_environment_if_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,12 +67,6 @@ def test_an_option_that_cannot_work_is_refused(options: dict[str, Any], message:
         RackAwareRangeAssignor(**options)
 
 
-@pytest.mark.parametrize("option", ["max_skew", "costs", "weights"])
-def test_range_refuses_what_it_has_no_use_for(option: str) -> None:
-    with pytest.raises(TypeError, match=option):
-        RackAwareRangeAssignor(rack="a", **{option: 1})  # type: ignore[arg-type]
-
-
 def test_leader_mode_reads_the_leaders() -> None:
     cluster = FakeCluster({1: "a", 2: "b"}, {"t": [[1, 2], [2, 1]]})
     cluster._partitions["t"][0].leader_id = 2
@@ -104,34 +74,6 @@ def test_leader_mode_reads_the_leaders() -> None:
     members = [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="b")]
     answer = RackAwareRangeAssignor(rack="a", locality="leader").assign(cluster, members)
     assert given_out(answer) == {"m1": [("t", 1)], "m2": [("t", 0)]}
-
-
-def test_a_topic_without_metadata_is_skipped(warnings: pytest.LogCaptureFixture) -> None:
-    members = [member("m1", ["t", "later"], rack="a"), member("m2", ["later"], rack="b")]
-    answer = RackAwareRangeAssignor(rack="a").assign(THREE_RACKS, members)
-    assert given_out(answer) == {"m1": [("t", 0), ("t", 1), ("t", 2)], "m2": []}
-    assert "failed" not in warnings.text
-
-
-def test_replicas_on_a_broker_that_is_away_count_as_unknown() -> None:
-    cluster = FakeCluster({1: "a"}, {"t": [[1, 2], [2, 1], [2], []]})
-    topology = internals.topology(cluster, ["t", "gone"])
-    assert topology.topics == {"t": (Partition((1, 2), 1), Partition((2, 1), 2), Partition((2,), 2), Partition(()))}
-    members = [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="b")]
-    answer = RackAwareRangeAssignor(rack="a").assign(cluster, members)
-    assert sorted(chain.from_iterable(given_out(answer).values())) == [("t", p) for p in range(4)]
-
-
-def test_partitions_that_metadata_leaves_out_are_owned_all_the_same() -> None:
-    cluster = FakeCluster({1: "a"}, {"t": [[1], [1], [1]]})
-    del cluster._partitions["t"][1]
-    answer = RackAwareRangeAssignor(rack="a").assign(cluster, [member("m", ["t"], rack="a")])
-    assert given_out(answer) == {"m": [("t", 0), ("t", 1), ("t", 2)]}
-
-
-def test_equal_replica_lists_are_one_object() -> None:
-    topology = internals.topology(FakeCluster({1: "a"}, {"t": [[1]] * 1000}), ["t"])
-    assert len({id(partition) for partition in topology.topics["t"]}) == 1
 
 
 @pytest.mark.parametrize(
@@ -155,17 +97,10 @@ def test_an_odd_member_costs_the_group_nothing(odd: dict[str, Any], warnings: py
     assert "failed" not in warnings.text
 
 
-class Hostile(FakeCluster):
-    """A cluster whose private side is not what was seen."""
-
-    def brokers(self) -> list[Any]:
-        raise RuntimeError("changed")
-
-
 def test_whatever_goes_wrong_the_group_gets_a_plain_range_and_one_warning(
     warnings: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = Hostile({}, {"t": [[1]] * 5, "u": [[1]]})
+    cluster = BrokenCluster({}, {"t": [[1]] * 5, "u": [[1]]})
     members = [
         member("m1", ["t", "u", "later"]),
         member("m2", ["t"]),
@@ -183,6 +118,19 @@ def test_whatever_goes_wrong_the_group_gets_a_plain_range_and_one_warning(
     assert [record.levelname for record in warnings.records] == ["WARNING"]
     assert "plain assignment" in warnings.text
     assert "RuntimeError: changed" in warnings.text
+
+
+def test_what_metadata_leave_out_is_unknown_and_owned_all_the_same() -> None:
+    cluster = FakeCluster({1: "a"}, {"t": [[1, 2], [2, 1], [2], [], [1], [1, 2]], "u": [[1]] * 1000})
+    del cluster._partitions["t"][4]
+    topology = internals.topology(cluster, ["t", "gone"])
+    one = Partition((1, 2), 1)
+    assert topology.topics == {"t": (one, Partition((2, 1), 2), Partition((2,), 2), Partition(()), Partition(()), one)}
+    # Equal ones are one object.
+    assert len({id(partition) for partition in internals.topology(cluster, ["u"]).topics["u"]}) == 1
+    members = [member("m1", ["t", "gone"], rack="a"), member("m2", ["t"], rack="b"), member("m3", ["gone"], rack="b")]
+    answer = RackAwareRangeAssignor(rack="a").assign(cluster, members)
+    assert sorted(chain.from_iterable(given_out(answer).values())) == [("t", p) for p in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -204,26 +152,6 @@ def test_what_keeps_racks_from_being_of_use_is_said_once(
         assignor.assign(cluster, members)
     (record,) = warnings.records
     assert re.search(message, record.getMessage())
-
-
-def test_two_assignors_share_nothing(warnings: pytest.LogCaptureFixture) -> None:
-    cluster = FakeCluster({1: None}, {"t": [[1]]})
-    for _ in range(2):
-        RackAwareRangeAssignor(rack="a").assign(cluster, [member("m", ["t"], rack="a")])
-    assert len(warnings.records) == 2
-
-
-def test_warnings_that_are_given_once_are_bounded(warnings: pytest.LogCaptureFixture) -> None:
-    once = WarnOnce(logging.getLogger("rackassign.test"))
-    for number in range(3000):
-        once.warn("member", "no %d", number, about=number)
-    assert 0 < len(warnings.records) <= 1000
-    assert "not logged" in warnings.records[-1].getMessage()
-    warnings.clear()
-    # Members have new ids with each start: what is of another kind must be said all the same.
-    once.warn("other", "but this")
-    once.warn("other", "but this")
-    assert [record.getMessage() for record in warnings.records] == ["but this"]
 
 
 def test_attach_takes_a_consumer_and_known_names_only() -> None:
@@ -317,37 +245,28 @@ def fetch(size: int, preferred: int | None = None) -> list[FetchedPartition]:
     return [FetchedPartition(TopicPartition("t", 0), size, 1, preferred)]
 
 
-def test_reading_from_afar_with_a_replica_at_hand_is_said_once(warnings: pytest.LogCaptureFixture) -> None:
-    check = FollowerFetchCheck("a", lambda: {"a", "b"}, lambda broker, _: broker == 2)
-    for _ in range(ENOUGH - 1):
-        check(2, fetch(10))
-        check(2, fetch(0))
-        check(1, fetch(10))
-    assert not warnings.records
-    for _ in range(3):
-        check(2, fetch(10))
-    (record,) = warnings.records
-    assert "replica.selector.class" in record.getMessage()
+FAR, NEAR = (2, fetch(10)), (1, fetch(10))
 
 
-def test_one_named_follower_shows_that_the_selector_is_there(warnings: pytest.LogCaptureFixture) -> None:
-    check = FollowerFetchCheck("a", lambda: {"a"}, lambda *_: True)
-    check(2, fetch(0, preferred=0))
-    for _ in range(2 * ENOUGH):
-        check(2, fetch(10))
-    assert not warnings.records
-
-
-@pytest.mark.parametrize(("racks", "shown"), [({"b", "a"}, "a, b"), (set(), "none")])
-def test_a_client_rack_that_is_no_broker_s_is_told_with_those_there_are(
-    racks: set[str], shown: str, warnings: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("rack", "racks", "read", "told"),
+    [
+        ("a", {"a", "b"}, [FAR, (2, fetch(0)), NEAR] * (ENOUGH - 1), []),
+        ("a", {"a", "b"}, [FAR] * (ENOUGH + 2), ["replica.selector.class"]),
+        # One named follower shows that the selector is there.
+        ("a", {"a"}, [(2, fetch(0, preferred=0)), *[FAR] * 2 * ENOUGH], []),
+        ("A", {"b", "a"}, [FAR] * 2 * ENOUGH, ["client_rack 'A' is the rack of no broker.*racks of brokers: a, b$"]),
+        ("A", set(), [FAR] * 2 * ENOUGH, ["client_rack 'A' is the rack of no broker.*racks of brokers: none$"]),
+    ],
+)
+def test_reading_from_afar_with_a_replica_at_hand_is_said_once(
+    rack: str, racks: set[str], read: list[Any], told: list[str], warnings: pytest.LogCaptureFixture
 ) -> None:
-    check = FollowerFetchCheck("A", lambda: racks, lambda *_: True)
-    for _ in range(2 * ENOUGH):
-        check(2, fetch(10))
-    (record,) = warnings.records
-    assert record.getMessage().startswith("client_rack 'A' is the rack of no broker")
-    assert record.getMessage().endswith(f"racks of brokers: {shown}")
+    check = FollowerFetchCheck(rack, lambda: racks, lambda broker, _: broker == 2)
+    for each in read:
+        check(*each)
+    assert len(warnings.messages) == len(told)
+    assert all(map(re.search, told, warnings.messages))
 
 
 def test_the_selector_is_looked_at_after_a_start_in_an_outage_of_the_rack(warnings: pytest.LogCaptureFixture) -> None:
@@ -402,18 +321,6 @@ def test_brokers_without_a_selector_are_told(warnings: pytest.LogCaptureFixture)
     assert "brokers 2, 3 have no replica.selector.class" in warnings.text
 
 
-def test_auto_insists_on_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-
-    def nobody_knows(*, network: bool) -> None:
-        asked.append(network)
-
-    monkeypatch.setattr("rackassign.assignor.member.detect_rack", nobody_knows)
-    with pytest.raises(ConfigError, match='client_rack="auto" found no rack: set RACKASSIGN_RACK'):
-        RackAwareConsumer("t", client_rack="auto")
-    assert asked == [True]
-
-
 def test_auto_of_an_assignor_is_detected_and_no_rack_of_this_name(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str | None] = ["a", None]
     monkeypatch.setattr("rackassign.assignor.member.detect_rack", lambda *, network: found.pop(0) if network else "env")
@@ -422,12 +329,6 @@ def test_auto_of_an_assignor_is_detected_and_no_rack_of_this_name(monkeypatch: p
         RackAwareCooperativeStickyAssignor(rack="auto")
     assert RackAwareRangeAssignor().rack == "env"
     assert RackAwareRangeAssignor(rack=None).rack is RackAwareRangeAssignor(rack="").rack is None
-
-
-def test_a_class_of_ours_gets_the_consumer_s_rack_and_an_instance_keeps_its_own() -> None:
-    assert _with_rack(RackAwareRangeAssignor, "a").rack == "a"
-    assert _with_rack(RackAwareRangeAssignor(rack="b"), "a").rack == "b"
-    assert _with_rack(dict, "a") is dict
 
 
 def test_a_subclass_with_an_assign_of_its_own_gets_the_members_as_they_are() -> None:
@@ -495,6 +396,12 @@ def test_a_join_that_is_decoded_before_kafka_python_is_assigned_also_if_planning
     join = decode_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
     assert sorted(map(len, given_out(assignor.assign(THREE_RACKS, join)).values())) == [1, 1, 1]
     assert "failed; the group gets a plain assignment" in warnings.text
+
+
+def test_a_class_of_ours_gets_the_consumer_s_rack_and_an_instance_keeps_its_own() -> None:
+    assert _with_rack(RackAwareRangeAssignor, "a").rack == "a"
+    assert _with_rack(RackAwareRangeAssignor(rack="b"), "a").rack == "b"
+    assert _with_rack(dict, "a") is dict
 
 
 def test_the_name_of_a_subclass_counts() -> None:

@@ -85,22 +85,6 @@ def batches(partitioner: RackAwarePartitioner, cluster: Cluster, number: int = 2
     return {fill(partitioner, cluster) for _ in range(number)}
 
 
-def test_records_go_to_leaders_in_the_rack_and_stay_with_one_until_its_batch_is_complete() -> None:
-    cluster, partitioner = Cluster({number: number % 3 + 1 for number in range(9)}), partitioner_of("b")
-    first = sent(partitioner, cluster)
-    looks = cluster.looks
-    assert {sent(partitioner, cluster) for _ in range(40)} == {first}
-    # A record costs no look at all partitions.
-    assert cluster.looks == looks
-    assert batches(partitioner, cluster) == {1, 4, 7}
-
-
-@pytest.mark.parametrize("rack", [["a"], {"a"}, 1, 7])
-def test_a_rack_that_is_no_name_is_refused(rack: Any) -> None:
-    with pytest.raises(ConfigError, match="rack must be a string or None, got"):
-        RackAwarePartitioner(rack)
-
-
 def test_the_bytes_of_a_batch_are_followed_by_another_partition() -> None:
     """KAFKA-10888: not the batch itself, since batches of a slow leader are full and those of others are not."""
     cluster, partitioner = Cluster({0: 1, 1: 1, 2: 2}), partitioner_of("a")
@@ -145,22 +129,6 @@ def test_records_without_a_value_and_records_larger_than_a_batch_change_the_part
 def test_a_batch_size_that_is_no_number_of_bytes_is_refused(size: Any) -> None:
     with pytest.raises(ConfigError, match="batch_size must be a number of bytes, 0 or more, got"):
         RackAwarePartitioner("a", batch_size=size)
-
-
-@pytest.mark.parametrize("rack", ["a", "without leaders"])
-def test_the_partitions_of_a_topic_are_listed_once_per_metadata_and_get_equal_numbers_of_batches(rack: str) -> None:
-    cluster, partitioner = Cluster({number: number % 3 + 1 for number in range(30)}), partitioner_of(rack)
-    expected = set(range(0, 30, 3)) if rack == "a" else set(range(30))
-    counts: Counter[int] = Counter()
-    for _ in range(1_000 * len(expected)):
-        counts[fill(partitioner, cluster)] += 1
-    assert set(counts) == expected
-    # Each is expected 1,000 times with a standard deviation of about 30.
-    assert max(abs(count - 1000) for count in counts.values()) < 300
-    assert cluster.looks == 1
-    cluster.refresh()
-    batches(partitioner, cluster)
-    assert cluster.looks == 2
 
 
 def test_a_leader_that_leaves_the_rack_is_left_with_the_next_record() -> None:
@@ -227,15 +195,6 @@ def test_keys_go_where_they_always_went() -> None:
     ours = [sent(partitioner, cluster, key) for key in keys]
     assert ours == [default.partition("t", key, key, None, None, cluster) for key in keys]
     assert len(Counter(ours)) == 7
-
-
-def test_candidates_whose_leader_has_left_between_two_metadata_are_not_chosen() -> None:
-    """kafka-python learns single leaders from responses, without new metadata."""
-    cluster, partitioner = Cluster(dict.fromkeys(range(4), 1) | {4: 2}), partitioner_of("a")
-    batches(partitioner, cluster)
-    cluster.leaders[2] = 2
-    cluster.leaders[3] = -1
-    assert batches(partitioner, cluster) == {0, 1}
 
 
 def test_a_topic_that_is_not_known_is_refused() -> None:

@@ -14,7 +14,6 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign import StandbyAwareAssignor
 from rackassign.assignor import member as member_module
-from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
@@ -200,24 +199,6 @@ def test_without_positions_what_is_kept_counts_as_warm() -> None:
     assert [len(member.assignor.standbys) for member in members] == [2, 2, 2]
 
 
-def test_one_that_is_slow_does_not_hold_up_what_is_not_waited_for() -> None:
-    shared = cluster()
-    ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
-    members = [StandbyMember(name, shared, ends=lambda: ends) for name in ("ax", "bx", "cx")]
-    a_round(members[:2], 1)
-    for member in members[:2]:
-        member.have = dict.fromkeys(member.assignor.standbys, 50_000)
-    a_round(members, 2)
-    new = members[2]
-    awaited = new.assignor._copies._awaited
-    assert awaited
-    assert awaited <= new.assignor.standbys
-    # Only what is waited for is warm.
-    new.have = dict.fromkeys(new.assignor.standbys, 0) | dict.fromkeys(awaited, 50_000)
-    new.tied.waiting.pop()()
-    assert new.tied.asked == 1
-
-
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [("hadoop", ["all 2 members have zone=a, so all copies of a partition are there"]), ("strict", [])],
@@ -375,16 +356,6 @@ def test_it_is_cooperative_and_has_a_name_of_its_own() -> None:
         StandbyAwareAssignor("a", client_tags={"zone": "a"}, standbys=OPTIONS)
     with pytest.raises(ConfigError, match="At most 5 client tags"):
         StandbyAwareAssignor("a", client_tags={str(n): "v" for n in range(6)})
-
-
-def test_user_data_goes_with_the_host_s_answers() -> None:
-    for told in ({}, {"m": b"data"}):
-        answers = internals.encode_member_assignments({"m": {"t": (1,)}, "n": {}}, told)
-        read = {name: ConsumerProtocolAssignment.decode(answer.encode()) for name, answer in answers.items()}
-        assert [(list(map(tuple, one.partitions())), one.user_data) for one in read.values()] == [
-            ([("t", 1)], told.get("m")),
-            ([], None),
-        ]
 
 
 def test_positions_may_get_more_copies_while_they_are_sent(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,7 @@ from rackassign.solver.network_flow import SolverError
 from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
 from tests.helpers.fakes.kafka_python import (
     THREE_RACKS,
+    BrokenCluster,
     FakeCluster,
     FakeCoordinator,
     FakeMembership,
@@ -100,17 +101,17 @@ def test_a_cooperative_member_claims_what_its_consumer_holds_of_its_topics() -> 
     assert decode_subscription(assignor.metadata({"t"}).encode()).owned == {}
 
 
-def test_an_eager_member_claims_nothing() -> None:
-    assignor = cooperative(FakeMembership({"t": (0,)}, cooperative=False))
-    assignor.on_assignment(assignment({"t": [0]}), 7)
-    assert decode_subscription(assignor.metadata({"t"}).encode()).owned == {}
-
-
 def test_a_member_that_nothing_is_known_of_claims_what_it_was_given() -> None:
     assignor = RackAwareCooperativeStickyAssignor(rack="a")
     assignor.on_assignment(assignment({"t": [1, 0], "gone": [1]}), 7)
     sent = decode_subscription(assignor.metadata({"t"}).encode())
     assert (sent.owned, sent.generation) == ({"t": (0, 1)}, 7)
+
+
+def test_an_eager_member_claims_nothing() -> None:
+    assignor = cooperative(FakeMembership({"t": (0,)}, cooperative=False))
+    assignor.on_assignment(assignment({"t": [0]}), 7)
+    assert decode_subscription(assignor.metadata({"t"}).encode()).owned == {}
 
 
 def test_a_membership_that_raises_costs_the_claims_and_one_warning(warnings: pytest.LogCaptureFixture) -> None:
@@ -138,7 +139,12 @@ def test_what_another_claims_is_withheld_and_the_next_round_asked_for_once() -> 
     assert membership.asked == 1
 
 
-LIAR, HONEST = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])]), member("m2", ["t"], rack="b")
+def claims(generation: int = -1, *partitions: int, name: str = "m1", topic: str = "s", **more: Any) -> Any:
+    owned = [("t", list(partitions or (0,)))]
+    return member(name, [topic], **{"rack": "a", "owned_partitions": owned, "generation_id": generation, **more})
+
+
+LIAR, HONEST = claims(), member("m2", ["t"], rack="b")
 """One that claims what it had before a loss or an unsubscribe, as kafka-python's own does for ever; and another."""
 
 
@@ -153,42 +159,56 @@ def rounds(assignor: RackAwareCooperativeStickyAssignor, members: list[Any], *ge
     return given
 
 
-def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -> None:
-    assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7, 8) == [[1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]
+SOME, ALL = [1, 2], [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([([LIAR, HONEST], (5, 6, 7, 8), [SOME, SOME, ALL, ALL])], id="not a third time"),
+        pytest.param([([LIAR, HONEST], (5, 6, 8), [SOME] * 3)], id="others led before the last"),
+        pytest.param([([LIAR, HONEST], (5, 7, 8), [SOME] * 3)], id="others led after the first"),
+        pytest.param([([LIAR, HONEST], (5, 7, 9), [SOME] * 3)], id="others led in between"),
+        pytest.param(
+            [([claims(name=f"l{each}"), HONEST], (each,), [SOME]) for each in range(5, 15)], id="one after the other"
+        ),
+        pytest.param(
+            [
+                ([member("m1", ["s"], rack="a"), HONEST], (5,), [ALL]),
+                ([claims(5), HONEST], (6,), [ALL]),
+                # What others were assigned is not its own by any generation.
+                ([claims(4), HONEST], (7, 8), [ALL, ALL]),
+            ],
+            id="not of the very generation that did not give it",
+        ),
+        pytest.param([([claims(4), HONEST], (5, 6, 7, 8), [SOME] * 4)], id="what it missed and no member was assigned"),
+        pytest.param([([claims(2**31 - 1), HONEST], (5, 6, 7), [SOME, SOME, ALL])], id="a generation to come is none"),
+        pytest.param(
+            [([claims(2**31 - 1), claims(4, *ALL, name="m2", topic="t", rack="b")], (5,), [ALL])],
+            id="nor does it prevail over the claim of an owner",
+        ),
+        pytest.param(
+            [
+                ([member("i-1", ["t"], rack="a", instance="i"), member("m2", ["s"], rack="b")], (5,), [[]]),
+                ([claims(5, *ALL, name="i-2", topic="t", rack="b", instance="i"), HONEST], (6,), [[]]),
+            ],
+            id="a static member that returns with another ID",
+        ),
+    ],
+)
+def test_a_claim_on_what_a_member_was_not_given_is_believed_for_a_while(
+    steps: list[tuple[list[Any], tuple[int, ...], list[list[int]]]], warnings: pytest.LogCaptureFixture
+) -> None:
+    assignor = cooperative()
+    for members, generations, expected in steps:
+        assert rounds(assignor, members, *generations) == expected
+    assert "keep claiming" not in warnings.text
 
 
 def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rackassign.assignor.base.build_group", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
-
-
-def test_members_that_come_one_after_the_other_are_no_false_claims(warnings: pytest.LogCaptureFixture) -> None:
-    assignor = cooperative()
-    for generation in range(5, 15):
-        newcomer = member(f"l{generation}", ["s"], rack="a", owned_partitions=[("t", [0])])
-        assert rounds(assignor, [newcomer, HONEST], generation) == [[1, 2]]
-    assert "keep claiming" not in warnings.text
-
-
-@pytest.mark.parametrize("generations", [(5, 6, 8), (5, 7, 8), (5, 7, 9)])
-def test_claims_are_believed_again_when_others_led_in_between(generations: tuple[int, ...]) -> None:
-    assert rounds(cooperative(), [LIAR, HONEST], *generations)[-1] == [1, 2]
-
-
-def test_a_claim_of_the_very_generation_that_did_not_give_it_is_not_believed_at_all() -> None:
-    assignor = cooperative()
-    liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=5)
-    assert rounds(assignor, [member("m1", ["s"], rack="a"), HONEST], 5) == [[0, 1, 2]]
-    assert rounds(assignor, [liar, HONEST], 6) == [[0, 1, 2]]
-    # What others were assigned is not its own by any generation.
-    behind = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=4)
-    assert rounds(assignor, [behind, HONEST], 7, 8) == [[0, 1, 2], [0, 1, 2]]
-
-
-def test_a_member_that_missed_assignments_keeps_what_nobody_was_assigned() -> None:
-    behind = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=4)
-    assert rounds(cooperative(), [behind, HONEST], 5, 6, 7, 8) == [[1, 2]] * 4
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -200,26 +220,10 @@ def test_a_newcomer_owns_nothing_whatever_it_claims(
     rounds(assignor, [HONEST], 4, 5)
     if fails:
         monkeypatch.setattr("rackassign.assignor.base.build_group", None)
-    owner = member("m2", ["t"], rack="b", owned_partitions=[("t", [0, 1, 2])], generation_id=5)
-    newcomer = member("m9", ["s"], rack="a", owned_partitions=[("t", [0, 1, 2])], generation_id=generation)
+    owner = claims(5, *ALL, name="m2", topic="t", rack="b")
+    newcomer = claims(generation, *ALL, name="m9")
     assert rounds(assignor, [owner, newcomer], 6) == [[0, 1, 2]]
     assert ("member m9 claims partitions that were not assigned to it" in warnings.text) is not fails
-
-
-def test_a_static_member_that_returns_with_another_id_owns_what_it_was_assigned() -> None:
-    assignor = cooperative()
-    former = member("i-1", ["t"], rack="a", instance="i")
-    assert rounds(assignor, [former, member("m2", ["s"], rack="b")], 5) == [[]]
-    again = member("i-2", ["t"], rack="b", instance="i", owned_partitions=[("t", [0, 1, 2])], generation_id=5)
-    assert rounds(assignor, [again, member("m2", ["t"], rack="b")], 6) == [[]]
-
-
-def test_a_claim_of_a_generation_to_come_is_one_of_none() -> None:
-    liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=2**31 - 1)
-    assert rounds(cooperative(), [liar, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
-    # So it does not prevail over the claim of an owner, even if this leader has just taken over.
-    owner = member("m2", ["t"], rack="b", owned_partitions=[("t", [0, 1, 2])], generation_id=4)
-    assert rounds(cooperative(), [liar, owner], 5) == [[0, 1, 2]]
 
 
 def test_an_answer_whose_end_the_leader_never_heard_is_held_against_nobody() -> None:
@@ -229,12 +233,6 @@ def test_an_answer_whose_end_the_leader_never_heard_is_held_against_nobody() -> 
     assignor._member.membership.joining = 5  # type: ignore[union-attr]
     assignor.assign(THREE_RACKS, [LIAR, HONEST])
     assert rounds(assignor, [LIAR, HONEST], 6) == [[1, 2]]
-
-
-def test_where_the_generation_is_not_known_all_is_believed() -> None:
-    membership = FakeMembership()
-    membership.generation = lambda: None  # type: ignore[method-assign]
-    assert rounds(cooperative(membership), [LIAR, HONEST], 5, 6, 7) == [[1, 2]] * 3
 
 
 def test_a_leader_does_not_ask_for_ever(warnings: pytest.LogCaptureFixture) -> None:
@@ -262,13 +260,6 @@ def test_an_assignment_that_never_came_through_has_no_consequences() -> None:
     assert given_out(assignor.assign(THREE_RACKS, again))["m2"] == [("t", 1), ("t", 2)]
 
 
-class Broken(FakeCluster):
-    """A cluster view that is not what it was."""
-
-    def brokers(self) -> list[Any]:
-        raise RuntimeError("changed")
-
-
 def test_whatever_goes_wrong_nothing_claimed_is_handed_to_another(warnings: pytest.LogCaptureFixture) -> None:
     membership = FakeMembership()
     assignor = cooperative(membership)
@@ -276,7 +267,7 @@ def test_whatever_goes_wrong_nothing_claimed_is_handed_to_another(warnings: pyte
         member("m1", ["t", "u"], rack="a", owned_partitions=[("t", [0, 2, 9])], generation_id=4),
         member("m2", ["t", "u"], rack="b", owned_partitions=None),
     ]
-    cluster = Broken({}, {"t": [[1], [1], [1]], "u": [[1]]})
+    cluster = BrokenCluster({}, {"t": [[1], [1], [1]], "u": [[1]]})
     answer = given_out(assignor.assign(cluster, members))
     # Dealt out: t-0 and t-1 to m1, t-2 and u-0 to m2; t-2 is m1's still.
     assert answer == {"m1": [("t", 0), ("t", 1)], "m2": [("u", 0)]}
@@ -300,21 +291,6 @@ def test_sticky_sends_what_it_had_and_reads_what_others_send(warnings: pytest.Lo
     assert "the last partitions of a member cannot be decoded" in warnings.text
 
 
-def test_weights_that_raise_cost_the_weights_and_one_warning(warnings: pytest.LogCaptureFixture) -> None:
-    calls: list[int] = []
-
-    def weights() -> dict[str, list[float]]:
-        calls.append(1)
-        raise OSError("no lag to be had")
-
-    assignor = RackAwareStickyAssignor(rack="a", weights=weights)
-    for _ in range(2):
-        answer = given_out(assignor.assign(THREE_RACKS, [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="c")]))
-        assert sorted(map(len, answer.values())) == [1, 2]
-    assert len(calls) == 2
-    assert len([record for record in warnings.records if "weights are not available" in record.message]) == 1
-
-
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -334,14 +310,6 @@ def test_weights_of_a_function_that_are_no_weights_are_named_once(
     (record,) = [record for record in warnings.records if "weights are not available" in record.message]
     assert record.exc_info is not None
     assert re.search(reason, str(record.exc_info[1]))
-
-
-@pytest.mark.parametrize("weights", [{"t": [5.0, 1, 1], "u": [9]}, lambda: {"t": (5.0, 1.0, 1.0)}])
-def test_weights_are_balanced(weights: Any) -> None:
-    assignor = RackAwareStickyAssignor(rack="a", weights=weights)
-    members = [member("m1", ["t"], rack="c"), member("m2", ["t"], rack="b")]
-    assert sorted(map(len, given_out(assignor.assign(THREE_RACKS, members)).values())) == [1, 2]
-    assert [("t", 0)] in given_out(assignor.assign(THREE_RACKS, members)).values()
 
 
 def test_costs_and_skew_decide() -> None:

@@ -39,25 +39,15 @@ from tests.helpers.documents import ROOT
 from tests.helpers.kafka.response_class_race import registered_class, response_class_race
 
 
-class Task:
-    """A join of the host's that has failed."""
-
-    is_done = True
-
-    def __init__(self, exception: Exception) -> None:
-        self.exception = exception
-
-    def failed(self) -> bool:
-        return True
-
-    def succeeded(self) -> bool:
-        return False
+def failed(error: Exception) -> Any:
+    """Return a join of kafka-python's that has failed."""
+    return SimpleNamespace(is_done=True, exception=error, failed=lambda: True, succeeded=lambda: False)
 
 
 class Coordinator:
     """As much of the host's coordinator as the patch touches."""
 
-    def __init__(self, before: Task | None, within: Exception | None) -> None:
+    def __init__(self, before: Any, within: Exception | None) -> None:
         self._join_task = before
         self._within = within
         self.asked = 0
@@ -72,7 +62,7 @@ class Coordinator:
         del timeout_ms
         if self._within is None:
             return True
-        self._join_task = Task(self._within)
+        self._join_task = failed(self._within)
         raise self._within
 
 
@@ -82,7 +72,7 @@ def joined(coordinator: Any) -> bool:
 
 
 def test_a_join_that_an_unsubscribe_came_into_is_made_again() -> None:
-    before = Coordinator(Task(IllegalStateError()), None)
+    before = Coordinator(failed(IllegalStateError()), None)
     assert joined(before)
     assert (before.asked, before._join_task) == (1, None)
     within = Coordinator(None, IllegalStateError())
@@ -93,7 +83,7 @@ def test_a_join_that_an_unsubscribe_came_into_is_made_again() -> None:
 @pytest.mark.parametrize("within", [True, False])
 def test_what_the_user_must_know_is_raised(*, within: bool) -> None:
     error = GroupAuthorizationFailedError()
-    coordinator = Coordinator(None, error) if within else Coordinator(Task(error), None)
+    coordinator = Coordinator(None, error) if within else Coordinator(failed(error), None)
     with pytest.raises(GroupAuthorizationFailedError):
         joined(coordinator)
     assert coordinator._join_task is None
@@ -102,25 +92,7 @@ def test_what_the_user_must_know_is_raised(*, within: bool) -> None:
 PLACE = TopicPartition("t", 0)
 
 
-class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
-    """Notes its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        assert revoked == {PLACE}
-        self.calls.append("revoked")
-
-    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        raise AssertionError(assigned)
-
-    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        assert lost == {PLACE}
-        self.calls.append("lost")
-
-
-class Joining(ConsumerCoordinator):  # type: ignore[misc] # the same
+class Joining(ConsumerCoordinator, ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
     """A member that has a partition, and is removed from its group at one step of its next join."""
 
     def __init__(self, protocol: RebalanceProtocol, removed_by: str) -> None:
@@ -134,15 +106,26 @@ class Joining(ConsumerCoordinator):  # type: ignore[misc] # the same
         self.rejoin_needed, self.rejoining = True, False
         net = SimpleNamespace(sleep=asyncio.sleep)
         self._manager = SimpleNamespace(call_soon=lambda join: join, wait_for=self.wait_for, _net=net)
-        self.listener = Listener()
+        self.calls: list[str] = []
         self._subscription = SubscriptionState("earliest")
-        self._subscription.subscribe(["t"], listener=self.listener)
+        self._subscription.subscribe(["t"], listener=self)
         self._subscription.assign_from_subscribed([PLACE])
         self._subscription.seek(PLACE, 5)
         self.owned_in_joins: list[set[TopicPartition]] = []
         LOSE_PARTITIONS_WHEN_REMOVED_IN_JOIN.install(
             SimpleNamespace(_coordinator=self), WarnOnce(logging.getLogger(__name__))
         )
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        assert revoked == {PLACE}
+        self.calls.append("revoked")
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        raise AssertionError(assigned)
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        assert lost == {PLACE}
+        self.calls.append("lost")
 
     async def ensure_coordinator_ready_async(self, timeout_ms: float | None = None) -> bool:
         del timeout_ms
@@ -171,24 +154,18 @@ class Joining(ConsumerCoordinator):  # type: ignore[misc] # the same
         pass
 
 
-@pytest.mark.parametrize("removed_by", ["commit", "join"])
+@pytest.mark.parametrize("removed_by", ["nothing", "commit", "join"])
 @pytest.mark.parametrize("protocol", list(RebalanceProtocol))
 def test_a_member_removed_in_its_join_has_none_of_its_partitions_any_more(
     protocol: RebalanceProtocol, removed_by: str
 ) -> None:
     member = Joining(protocol, removed_by)
     assert asyncio.run(member.join_group_async())
-    assert member.owned_in_joins == ([{PLACE}] if removed_by == "join" else []) + [set()]
+    joins = {"nothing": [{PLACE}], "commit": [set()], "join": [{PLACE}, set()]}
+    assert member.owned_in_joins == joins[removed_by]
     # An eager member has revoked its partitions before it joins, whatever comes then.
-    assert member.listener.calls == ["lost" if protocol == RebalanceProtocol.COOPERATIVE else "revoked"]
-
-
-@pytest.mark.parametrize("protocol", list(RebalanceProtocol))
-def test_a_member_that_is_not_removed_keeps_its_positions(protocol: RebalanceProtocol) -> None:
-    member = Joining(protocol, "nothing")
-    assert asyncio.run(member.join_group_async())
-    assert member.owned_in_joins == [{PLACE}]
-    assert member.listener.calls == ([] if protocol == RebalanceProtocol.COOPERATIVE else ["revoked"])
+    cooperative = protocol == RebalanceProtocol.COOPERATIVE
+    assert member.calls == (["revoked"] if not cooperative else [] if removed_by == "nothing" else ["lost"])
 
 
 OLD, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -225,13 +202,6 @@ def patched() -> OffsetCoordinator:
 
 def fetched(coordinator: OffsetCoordinator, *partitions: TopicPartition) -> int | None:
     return asyncio.run(coordinator.fetch_committed_offsets_async(partitions, timeout_ms=0))
-
-
-def test_commits_of_other_partitions_do_not_keep_a_new_one_from_its_offset() -> None:
-    coordinator = patched()
-    assert fetched(coordinator, NEW) is None
-    coordinator._handle_offset_commit_response({OLD: 5}, 0.0, None)
-    assert fetched(coordinator, NEW) == 1
 
 
 def test_what_was_asked_before_a_commit_or_an_assignment_is_asked_again() -> None:
