@@ -109,14 +109,11 @@ def local(topology: Topology) -> int:
     return sum(f"m-{'abc'[p]}" == member for member, given in plan.assignment.items() for p in given["orders"])
 
 
-def test_replicas_of_topics_that_are_not_read_do_not_count() -> None:
-    assert local(context(frozenset({"changelog"})).topology(None, [])) == 3
-
-
-def test_topics_that_are_read_keep_their_replicas() -> None:
+def test_only_replicas_of_topics_that_are_read_count() -> None:
     found = context(frozenset({"another"})).topology(None, [])
     assert found.topics == {"orders": READ, "changelog": CHANGELOG}
     unread = context(frozenset({"changelog"})).topology(None, [])
+    assert local(unread) == 3
     assert unread.topics["orders"] == READ
     assert len(unread.topics["changelog"]) == 3
     assert all(not partition.replicas for partition in unread.topics["changelog"])

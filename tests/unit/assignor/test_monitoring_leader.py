@@ -117,6 +117,14 @@ class Leader:
         self.now = end
 
 
+@pytest.fixture
+def leader() -> Leader:
+    """Return a leader that has led once."""
+    leader = Leader()
+    leader.lead()
+    return leader
+
+
 def test_a_change_is_acted_upon_when_it_has_lasted_and_was_seen_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, LOG)
     leader = Leader()
@@ -139,15 +147,6 @@ def test_a_change_is_acted_upon_when_it_has_lasted_and_was_seen_again(caplog: py
     assert leader.topics[0] == ["r", "s", "t"]
 
 
-def test_a_change_during_the_join_is_found_without_new_metadata() -> None:
-    leader = Leader()
-    leader.lead()
-    leader.there = leader.view = topology(MOVED)
-    leader.pass_time(10)
-    assert leader.looks[0] == 3.0
-    assert len(leader.rejoins) == 1
-
-
 def test_the_first_check_knows_when_the_monitor_began() -> None:
     """The metadata are as old as the monitor, at most, if none has come since."""
     leader = Leader(RackChangePolicy(min_change_duration_s=3, min_interval_s=100))
@@ -158,9 +157,7 @@ def test_the_first_check_knows_when_the_monitor_began() -> None:
     assert (leader.looks, leader.refreshes) == ([3.0], [3.0])
 
 
-def test_a_request_that_has_no_effect_is_repeated_after_the_interval() -> None:
-    leader = Leader()
-    leader.lead()
+def test_a_request_that_has_no_effect_is_repeated_after_the_interval(leader: Leader) -> None:
     leader.there = topology(MOVED)
     leader.refresh()
     leader.pass_time(30)
@@ -171,9 +168,7 @@ def test_a_request_that_has_no_effect_is_repeated_after_the_interval() -> None:
     ]
 
 
-def test_after_a_requested_rebalance_new_metadata_are_requested_once() -> None:
-    leader = Leader()
-    leader.lead()
+def test_after_a_requested_rebalance_new_metadata_are_requested_once(leader: Leader) -> None:
     leader.there = topology(MOVED)
     leader.refresh()
     leader.pass_time(4)
@@ -187,9 +182,7 @@ def test_after_a_requested_rebalance_new_metadata_are_requested_once() -> None:
     assert len(leader.rejoins) == 1
 
 
-def test_checks_that_are_due_already_are_not_scheduled_again() -> None:
-    leader = Leader()
-    leader.lead()
+def test_checks_that_are_due_already_are_not_scheduled_again(leader: Leader) -> None:
     leader.there = topology(MOVED)
     for _ in range(5):
         leader.refresh()
@@ -202,9 +195,7 @@ def test_checks_that_are_due_already_are_not_scheduled_again() -> None:
     assert len(leader.calls) == 1
 
 
-def test_metadata_that_come_when_a_check_is_due_take_its_place() -> None:
-    leader = Leader()
-    leader.lead()
+def test_metadata_that_come_when_a_check_is_due_take_its_place(leader: Leader) -> None:
     leader.pass_time(10)
     leader.there = topology(MOVED)
     leader.refresh()
@@ -216,10 +207,8 @@ def test_metadata_that_come_when_a_check_is_due_take_its_place() -> None:
     assert leader.looks == []
 
 
-def test_after_a_check_that_is_made_a_little_early_there_is_another() -> None:
+def test_after_a_check_that_is_made_a_little_early_there_is_another(leader: Leader) -> None:
     """Timers may have another clock, or a coarser one."""
-    leader = Leader()
-    leader.lead()
     leader.pass_time(10)
     leader.there = topology(MOVED)
     leader.early = 0.25
@@ -242,14 +231,6 @@ def test_of_two_scheduled_checks_the_earlier_one_is_made() -> None:
     leader.pass_time(20)
     assert leader.rejoins[0] == pytest.approx(9.5)
     assert len(leader.looks) == len(set(leader.looks))
-
-
-def test_planning_takes_no_longer_than_for_an_assignment() -> None:
-    leader = Leader(RackChangePolicy(min_change_duration_s=0))
-    leader.lead()
-    leader.there = topology(MOVED)
-    leader.refresh()
-    assert leader.limits == [15.0]
 
 
 def test_while_a_thread_computes_new_metadata_wait_for_it() -> None:
@@ -275,26 +256,6 @@ def test_what_a_thread_never_told_a_consumer_that_was_stopped_does_not_stop_the_
     del stopped
 
 
-def test_what_a_thread_computed_of_an_assignment_that_is_over_requests_nothing() -> None:
-    leader = Leader(RackChangePolicy(min_change_duration_s=0), on_thread=True)
-    leader.lead()
-    leader.there = topology(MOVED)
-    leader.refresh()
-    leader.history.on_join()
-    leader.computing.pop()()
-    assert leader.rejoins == []
-
-
-def test_a_broker_that_is_offline_keeps_its_rack() -> None:
-    leader = Leader()
-    leader.refresh()
-    leader.lead()
-    leader.there = Topology(leader.view.brokers[1:], leader.view.topics)
-    leader.refresh()
-    leader.pass_time(60)
-    assert leader.rejoins == []
-
-
 def test_a_member_that_does_not_lead_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
     leader = Leader()
     leader.monitor.check_after_assignment(leader.membership, leader.racks)
@@ -308,9 +269,7 @@ def test_a_member_that_does_not_lead_does_nothing(caplog: pytest.LogCaptureFixtu
     assert not caplog.records
 
 
-def test_what_fails_is_logged_once_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
-    leader = Leader()
-    leader.lead()
+def test_what_fails_is_logged_once_and_not_raised(leader: Leader, caplog: pytest.LogCaptureFixture) -> None:
     leader.broken = True
     leader.refresh()
     leader.pass_time(10)
@@ -323,15 +282,3 @@ def test_what_fails_is_logged_once_and_not_raised(caplog: pytest.LogCaptureFixtu
     leader.refresh()
     leader.pass_time(10)
     assert len(leader.rejoins) == 1
-
-
-def test_a_client_that_cannot_schedule_a_check_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    leader = Leader()
-    monkeypatch.setattr(leader, "call_later", None)
-    for _ in range(2):
-        leader.lead()
-    (record,) = caplog.records
-    assert record.getMessage() == "the racks of replicas cannot be monitored"
-    assert record.exc_info

@@ -61,11 +61,6 @@ def test_a_rebalance_is_requested_once_if_the_group_needs_it(members: list[Descr
     assert returned(members, static=False).asked == 0
 
 
-def test_a_leader_leaves_racks_to_its_monitor() -> None:
-    assert returned(described({"m": (1,), "other": (0, 2)}), leads=True).asked == 0
-    assert returned(described({"m": (0,), "other": (1,)}), leads=True, assignments=1).asked == 1
-
-
 def test_what_cannot_be_read_costs_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     broken = [*described(ALL), DescribedMember("third", None, b"\xff", b"")]
 
