@@ -37,6 +37,10 @@ def test_what_must_hold_holds(seed: int) -> None:
     assert held(from_seed(seed), 100).events > 1000
 
 
+def test_an_eager_member_that_is_removed_commits_nothing_that_it_lost() -> None:
+    held(from_seed(2, MemberOptions(client="attached", strategy="sticky", commit="sync", max_records=5)), 100)
+
+
 def test_a_run_is_the_same_in_each_process() -> None:
     program = "from tests.simulation.scripts import *; print(*(run(from_seed(seed)).trace for seed in (3, 4, 17, 19)))"
 
