@@ -117,7 +117,8 @@ test-all: $(VENV)/dev.stamp ## What `make test` leaves out: all examples of prop
 
 .PHONY: test-release
 test-release: $(VENV)/dev.stamp ## Whole programs and older versions: the demo, exactly once, killed examples
-	$(BIN)/python -m pytest -n 4 $(TOGETHER) -m release tests integration
+	$(BIN)/python -m pytest -n 4 $(TOGETHER) -m 'release and not docker' tests integration
+	@$(MAKE) --no-print-directory test-docker CONTAINERS='release and docker'
 
 .PHONY: test-docker
 CONTAINERS ?= not local and not frameworks

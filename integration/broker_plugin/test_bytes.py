@@ -16,7 +16,7 @@ from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
 from tests.helpers.kafka.wire_meter import WireMeter
 
-pytestmark = [pytest.mark.brokers, pytest.mark.docker, pytest.mark.long]
+pytestmark = [pytest.mark.brokers, pytest.mark.docker, pytest.mark.release]
 
 RACKS = "abc"
 PARTITIONS, RECORDS, SIZE = 12, 100, 10_000

@@ -46,7 +46,7 @@ GROUPS = {"of-three": "three", "of-two": "two", "of-one": "one"}
 RATES = {topic: RECORD_BYTES * float(rate) for written in WRITES.values() for topic, _, rate in written}
 """Bytes per second that are written to each topic."""
 
-SECONDS = 40.0
+SECONDS = 25.0
 SHARE = 0.1
 """Differences that are allowed: 1 to 3 % are seen where nothing else runs. Beside other tests producers send in bursts,
 and the two windows are not the same second. What is counted twice or not at all differs by more."""

@@ -12,6 +12,7 @@ import logging
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ from faust.transport.drivers import aiokafka as driver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign import integrations, text
+from rackassign import integrations
 from rackassign.clients.aiokafka import internals as aiokafka_internals
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.integrations import faust as assignor
@@ -343,7 +344,7 @@ def test_another_version_is_warned_about(
     installed: str, warnings: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(integrations, "version", lambda _: installed)
-    monkeypatch.setattr(text, "version", lambda _: installed)
+    monkeypatch.setattr(metadata, "version", lambda _: installed)
     once = WarnOnce(logging.getLogger("test"))
     for _ in range(2):
         integrations.warn_of_version("faust-streaming", (0, 11), (0, 15), once)
@@ -366,7 +367,7 @@ def quix(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     for name in [name for name in sys.modules if name.startswith("rackassign.integrations.quix")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "quixstreams", SimpleNamespace(Application=FakeApplication))
-    monkeypatch.setattr(text, "version", lambda _: "3.28.1")
+    monkeypatch.setattr(metadata, "version", lambda _: "3.28.1")
     import rackassign.integrations.quix as module  # noqa: PLC0415 - with the fake
 
     yield module
