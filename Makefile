@@ -64,7 +64,7 @@ ifdef ROOM
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit/$(ROOM)
 else
-test: lint ## Lint, types, unit and property tests, tests on brokers: ten minutes on 2 cores; LONG=1; one package: ROOM=stateful
+test: lint ## Lint, types, unit and property tests, tests on brokers: ten minutes on 2 cores; with LONG=1 those that take long, too; ROOM=stateful: of one package
 	$(BIN)/python -m pytest -n 3 $(TOGETHER) -m '$(SHORT) and not release$(if $(LONG),, and not long)' tests integration
 	@$(MAKE) --no-print-directory test-docker \
 	  CONTAINERS='not frameworks and not release and $(if $(LONG),not local,docker and not long)'

@@ -167,6 +167,8 @@ class TopicAdmin:
                     raise
             except RuntimeError as error:
                 # kafka-python's for two responses in a row that a broker is not the controller: one is being elected.
+                if "active controller" not in str(error):
+                    raise
                 if time.monotonic() > until:
                     raise KafkaUnavailableError(f"no broker is the controller: {error}") from error
             forget_controller(self._admin)

@@ -311,3 +311,11 @@ def test_an_election_of_the_controller_is_waited_for_and_one_without_end_is_one_
     assert admin.send(ask) == 1
     with pytest.raises(KafkaUnavailableError, match="no broker is the controller: Failed to find"):
         admin.send(ask)
+
+
+def test_another_error_of_the_client_is_no_election() -> None:
+    def ask() -> int:
+        raise RuntimeError("another")
+
+    with pytest.raises(RuntimeError, match="another"):
+        TopicAdmin(Controller()).send(ask)
