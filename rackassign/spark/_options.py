@@ -468,8 +468,8 @@ _PROVIDER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 
 
-def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> dict[str, str]:
-    """Return options for `format("kafka")` with which every executor reads from its own rack.
+def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env", writing: bool = False) -> dict[str, str]:
+    """Return options for `format("kafka")` with which every executor reads from its own rack, or writes in it.
 
     Use them as `spark.readStream.format("kafka").options(**kafka_options())`. The client of each executor reads the
     rack from its own environment (Kafka's EnvVarConfigProvider, KIP-887), so set the variable where executors start,
@@ -482,6 +482,8 @@ def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> di
     Args:
         rack_env: The environment variable that contains the rack.
         provider: The name of the config provider; another one if `env` is in use.
+        writing: Whether records are written: those without a key go to leaders in the rack (KIP-1123). It needs
+            kafka-clients 4.4 in place of those that come with Spark's connector, which ignore it.
 
     Raises:
         ConfigError: The name of the variable or of the provider is invalid.
@@ -493,4 +495,5 @@ def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> di
         "kafka.config.providers": provider,
         f"kafka.config.providers.{provider}.class": _PROVIDER,
         "kafka.client.rack": f"${{{provider}:{rack_env}}}",
+        **({"kafka.partitioner.rack.aware": "true"} if writing else {}),
     }

@@ -33,6 +33,7 @@ def test_jvm_source_binds_the_rack_of_each_executor() -> None:
         "kafka.config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
         "kafka.client.rack": "${env:RACKASSIGN_RACK}",
     }
+    assert kafka_options(writing=True) == {**kafka_options(), "kafka.partitioner.rack.aware": "true"}
     assert kafka_options("ZONE", provider="e2")["kafka.client.rack"] == "${e2:ZONE}"
 
 
