@@ -97,7 +97,7 @@ _SINK_DEFAULTS: Mapping[str, str] = {
     "queue.buffering.max.kbytes": str(32 * 2**10),
     "socket.timeout.ms": "30000",
     # A task flushes at its end, which waits for no batch to fill. With librdkafka's 5 ms its threads wake for each few
-    # records: half of the processor time of records of 100 bytes.
+    # records, and a task takes 1.2 times the processor time.
     "linger.ms": "50",
     # As with 5 ms. Twice the 50 ms, all records of a small batch could be in one partition.
     "sticky.partitioning.linger.ms": "10",
