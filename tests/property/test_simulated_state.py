@@ -98,7 +98,7 @@ def producer_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(
             producer_goes_on,
             # The second member begins while the first one commits.
-            Script((), StateOptions(poll_ms=1000, max_records=5, commit_ms=1000), members=2, partitions=(2,), seed=34),
+            Script((), StateOptions(poll_ms=1000, max_records=5, commit_ms=1000), members=2, partitions=(2,), seed=147),
             "committed offsets grow",
             id="offsets of an aborted transaction",
         ),

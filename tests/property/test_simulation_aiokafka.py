@@ -140,7 +140,7 @@ def test_each_patch_has_its_defect_shown() -> None:
         pytest.param(
             # The coordinator is another one when the last commit is sent: it is repeated for ever.
             Script(
-                ((3.5, "stop", 0), (3.55, "move_coordinator", 1)),
+                ((3.5, "stop", 0), (3.53, "move_coordinator", 1)),
                 replace(STOCK, commit="auto", poll_ms=100),
                 members=1,
                 partitions=(3,),

@@ -229,6 +229,10 @@ class SimulatedCluster:
 
     # The network.
 
+    @property
+    def bootstrap_servers(self) -> list[str]:
+        return [f"{host}:{port}" for host, port in (each.address for each in self.brokers.values())]
+
     def latency(self, rng: random.Random) -> float:
         if not self.world.noise:
             return _BASE_LATENCY_S

@@ -95,6 +95,8 @@ class Group:
     members: dict[str, GroupMember] = field(default_factory=dict)
     offsets: dict[tuple[str, int], Committed] = field(default_factory=dict)
     changed_at: float = 0.0
+    # Static members whose present ID a coordinator that took over did not know.
+    forgotten: set[str] = field(default_factory=set)
     _pending: dict[str, Event] = field(default_factory=dict)
     _unsynced: set[str] = field(default_factory=set)
     _instances: dict[str, str] = field(default_factory=dict)
@@ -454,7 +456,9 @@ class Group:
         self.broker = broker
         self.generation, self.protocol, self.protocol_type, self.leader, members = self._written
         self.members = {each.id: replace(each, join=None, sync=None, expiry=None) for each in members}
-        self._instances = {m.instance_id: m.id for m in self.members.values() if m.instance_id is not None}
+        written = {m.instance_id: m.id for m in self.members.values() if m.instance_id is not None}
+        self.forgotten |= {name for name, known in self._instances.items() if written.get(name, known) != known}
+        self._instances = written
         self._unsynced.clear()
         self._restart(None, "", self._complete)
         self._enter(STABLE if self.members else EMPTY)

@@ -104,7 +104,7 @@ class Member(ClientProcess):
         """Return what both clients are configured with."""
         configs: dict[str, Any] = {
             **TIMES_MS,
-            "bootstrap_servers": ["broker:9001", "broker:9002"],
+            "bootstrap_servers": self.cluster.bootstrap_servers,
             "client_id": self.host,
             "group_id": GROUP,
             "auto_offset_reset": "earliest",

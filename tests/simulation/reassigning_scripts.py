@@ -79,7 +79,7 @@ class Tool(ThreadedProcess):
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
         configs = {
-            "bootstrap_servers": [f"broker:{9000 + node}" for node in self.cluster.brokers],
+            "bootstrap_servers": self.cluster.bootstrap_servers,
             "proxy_url": f"{kafka_python.SCHEME}://",
             "kafka_client": partial(self._client, kafka_python.client_factory(self)),
         }

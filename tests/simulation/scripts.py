@@ -37,7 +37,7 @@ _AROUND_A_JOIN, _LEAVES = 0.4, 0.75
 
 _LIBRARIES: tuple[Library, ...] = ("kafka-python", "aiokafka", "aiokafka", "both")
 _STRATEGIES: Mapping[Library, tuple[Strategy, ...]] = {
-    "kafka-python": ("cooperative",),
+    "kafka-python": ("cooperative", "cooperative", "sticky", "range"),
     "aiokafka": ("cooperative", "sticky", "range"),
     "both": ("cooperative", "sticky"),
 }

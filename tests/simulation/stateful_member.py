@@ -80,7 +80,7 @@ class StatefulMember(threads.MultiThreadedProcess, KafkaPythonMember):
             transactional_id=f"{GROUP}-{self.folder.name}",
             transaction_timeout_ms=self.options.transaction_ms,
             standbys=StandbyOptions(num_standby_replicas=self.options.standbys),
-            bootstrap_servers=["broker:9001", "broker:9002"],
+            bootstrap_servers=self.cluster.bootstrap_servers,
             max_poll_records=self.options.max_records,
             **self.client_options(),
         )

@@ -127,8 +127,10 @@ class Watchers:
         return offset
 
     def poll_raised(self, member: Member, error: Exception) -> None:
-        fenced = isinstance(error, FencedInstanceIdError) and any(
-            other is not member and other.host == member.host for other in self.members
+        # A coordinator that takes over knows what the last rebalance ended with, and fences who has joined since.
+        fenced = isinstance(error, FencedInstanceIdError) and (
+            any(member.host in group.forgotten for group in member.cluster.groups.values())
+            or any(other is not member and other.host == member.host for other in self.members)
         )
         if not fenced:
             self._world.violated("poll() raises nothing", f"{member.name}: {error!r}")
