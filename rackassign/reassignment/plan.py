@@ -40,6 +40,10 @@ _REST = ""
 """Name of a topic for all partitions that stay as they are; no real topic has this name."""
 
 
+_MOST_TURNS = 8
+"""Limit of the turns in which brokers are balanced again; one takes a second for 10,000 partitions."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReassignmentPlan:
     """What a reassignment would change and leave.
@@ -115,26 +119,43 @@ def plan_reassignment(
     before = {tp: _now(layout, tp) for tp in _topic_partitions(layout, request.topics) if tp not in skipped}
     asked = _asked(state, request, before)
     factors, stale = _factors(before, asked, registry)
-    shrunk = {tp: _without_lagging(state, tp, factors[tp]) for tp, row in before.items() if factors[tp] < len(row)}
-    spread = _spread(layout.with_lists(shrunk), request, factors, coverage)
-    waiting = {tp: row for tp, row in spread.lists.items() if any(broker < 0 for broker in row)}
-    after = layout.with_lists(_placed(before, spread.lists))
-    led, notes = _evenly_led(state, rules, before, after)
-    after = after.with_lists(led)
-    if near is not None:
-        # After leaders: where brokers send readers to leaders, other leaders would take the gain away.
-        after = after.with_lists(move_replicas_to_readers(after, near, before, rules))
-    complete = {tp: row for tp, row in before.items() if tp not in waiting}
+    lists = {
+        tp: _without_lagging(state, tp, factors[tp]) if factors[tp] < len(row) else row for tp, row in before.items()
+    }
+    spread = first = _spread(layout.with_lists(lists), request, factors, coverage)
+    elected, skews = dict[TopicPartition, Replicas](), dict[int, int]()
+    # What there is as each turn begins.
+    turns = [before]
     while True:
-        elected, skews, more = _led_near_producers(state, rules, complete, after, clients=clients, near=near)
-        earlier, after = after, after.with_lists(elected)
-        # With other replicas the group is assigned otherwise, so other leaders may leave it as local as it is, and a
-        # second plan would take them. Fewer bytes, or as many with fewer copies, come with each turn, so this ends.
-        if near is None or after == earlier:
+        waiting = {tp: row for tp, row in spread.lists.items() if any(broker < 0 for broker in row)}
+        after = layout.with_lists(_placed(turns[-1], spread.lists))
+        led, notes = _evenly_led(state, rules, turns[-1], after)
+        after = after.with_lists(led)
+        if near is not None:
+            # After leaders: where brokers send readers to leaders, other leaders would take the gain away.
+            after = after.with_lists(move_replicas_to_readers(after, near, turns[-1], rules))
+        complete = {tp: row for tp, row in turns[-1].items() if tp not in waiting}
+        while clients is not None:
+            leading = _near_producers(state, rules, complete, after, clients=clients, near=near)
+            elected, found = leading.led(clients.max_skew)
+            earlier, after = after, after.with_lists(elected)
+            # With other replicas the group is assigned otherwise, so other leaders may leave it as local as it is, and
+            # a second plan would take them. Fewer bytes, or as many with fewer copies, come with each turn, so this
+            # ends.
+            if near is None or after == earlier:
+                break
+        lists = {tp: _now(after, tp) for tp in before}
+        # What readers and producers need leaves brokers less even, and a second plan would go on from there.
+        settled = lists in turns or len(turns) == _MOST_TURNS
+        if settled or not request.rebalance or (near is None and clients is None):
             break
+        turns.append(lists)
+        spread = _spread(layout.with_lists(lists), request, factors, coverage)
+    if clients is not None:
+        skews, notes = leading.saved_by_skews(clients.max_skew, elected, found), (*notes, *found.notes)
     moves, copies = _moves(state, layout, after, before, elected), moved(layout, after)
     # Copies for readers and producers alone are added to the fewest of the placement.
-    added = max(0, copies - moved(layout, layout.with_lists(spread.lists)))
+    added = max(0, copies - moved(layout, layout.with_lists(first.lists)))
     return ReassignmentPlan(
         layout,
         after,
@@ -142,8 +163,8 @@ def plan_reassignment(
         waiting,
         skipped | stale,
         copies,
-        spread.lower_bound + added,
-        tuple(dict.fromkeys((*spread.notes, *notes, *more))),
+        first.lower_bound + added,
+        tuple(dict.fromkeys((*first.notes, *notes))),
         frozenset(asked.keys() & registry.plans.keys()).difference(moves, waiting),
         _topics(layout, request.topics),
         skews,
@@ -183,7 +204,9 @@ def plan_leader_balance(
         lists, skews, notes = part.back(balanced.topics), dict[int, int](), balanced.notes
     else:
         costs = clients.costs(state, {tp: _now(layout, tp) for tp in free})
-        lists, skews, notes = _led_at_least_cost(layout, rules, costs, clients.max_skew)
+        leading = _Leaders(layout, rules, costs)
+        lists, found = leading.led(clients.max_skew)
+        skews, notes = leading.saved_by_skews(clients.max_skew, lists, found), found.notes
     after = layout.with_lists(lists)
     moves, chosen = _moves(state, layout, after, lists, lists), _topics(layout, topics)
     return ReassignmentPlan(layout, after, moves, {}, skipped, 0, 0, notes, topics=chosen, skews=skews)
@@ -423,61 +446,67 @@ def _evenly_led(
     return part.back(found.topics), found.notes
 
 
-def _led_near_producers(
+def _near_producers(
     state: ClusterState,
     rules: PlacementConstraints,
     before: Mapping[TopicPartition, Replicas],
     after: Layout,
     *,
-    clients: LeaderTraffic | None,
+    clients: LeaderTraffic,
     near: GroupLocality | None,
-) -> tuple[dict[TopicPartition, Replicas], dict[int, int], tuple[str, ...]]:
-    """Return lists led where the fewest bytes of producers cross racks, what larger skews save, and notes."""
-    if clients is None:
-        return {}, {}, ()
+) -> _Leaders:
     owners = () if near is None else (OwnerReads.of(near), OwnerReads.of(near, near.reads(after)))
     costs = clients.costs_with_copies(state, {tp: _now(after, tp) for tp in before}, before, rules, owners)
-    return _led_at_least_cost(after, rules, costs, clients.max_skew)
+    return _Leaders(after, rules, costs)
 
 
 _STEPS, _NEXT_SKEWS = (1, 2, 5), 3
 
 
-def _led_at_least_cost(
-    layout: Layout, rules: PlacementConstraints, costs: LeadingCosts, max_skew: int
-) -> tuple[dict[TopicPartition, Replicas], dict[int, int], tuple[str, ...]]:
-    """Return lists of the partitions that have costs, with the leaders of least cost, what skews save, and notes."""
-    part, racks = _Part(layout, costs.of), layout.racks()
-    placed = LeadingCosts(
-        part.by_place(costs.of),
-        part.by_place(costs.new),
-        part.by_place(costs.before),
-        part.by_place(costs.leaders),
-        costs.others,
-    )
+class _Leaders:
+    """Leaders of least cost of the partitions that have costs."""
 
-    def total(lists: Mapping[TopicPartition, Replicas]) -> int:
-        return sum(
-            costs.of[tp][row[0]] if row[0] in costs.of[tp] else costs.new[tp][racks[row[0]]].cost
-            for tp, row in lists.items()
-            if row and (row[0] in costs.of[tp] or racks.get(row[0]) in costs.new.get(tp, {}))
+    def __init__(self, layout: Layout, rules: PlacementConstraints, costs: LeadingCosts) -> None:
+        self._rules, self._costs, self._racks = rules, costs, layout.racks()
+        self._part = part = _Part(layout, costs.of)
+        self._placed = LeadingCosts(
+            part.by_place(costs.of),
+            part.by_place(costs.new),
+            part.by_place(costs.before),
+            part.by_place(costs.leaders),
+            costs.others,
         )
 
-    def led(skew: int) -> Placement:
-        return lead_at_least_cost(part.layout, rules, placed, topics=part.topics, max_skew=skew)
+    def led(self, skew: int) -> tuple[dict[TopicPartition, Replicas], Placement]:
+        """Return the lists with this skew."""
+        found = lead_at_least_cost(
+            self._part.layout, self._rules, self._placed, topics=self._part.topics, max_skew=skew
+        )
+        return self._part.back(found.topics), found
 
-    found = led(max_skew)
-    lists, saved = part.back(found.topics), dict[int, int]()
-    least = sum(
-        min((*of.values(), *(new.cost for new in costs.new.get(tp, {}).values())), default=0)
-        for tp, of in costs.of.items()
-    )
-    steps = (step * 10**power for power in range(len(str(max_skew)) + 1) for step in _STEPS)
-    for skew in islice((step for step in steps if step > max_skew), _NEXT_SKEWS):
-        if found.proven and total(lists) - max(saved.values(), default=0) > least:
-            less = total(lists) - total(part.back(led(skew).topics))
-            saved |= {skew: less} if less > max(saved.values(), default=0) else {}
-    return lists, saved, found.notes
+    def saved_by_skews(
+        self, max_skew: int, lists: Mapping[TopicPartition, Replicas], found: Placement
+    ) -> dict[int, int]:
+        """Return what the next larger skews save, by the skew, given the lists with this one."""
+        saved, now = dict[int, int](), self._total(lists)
+        least = sum(
+            min((*of.values(), *(new.cost for new in self._costs.new.get(tp, {}).values())), default=0)
+            for tp, of in self._costs.of.items()
+        )
+        steps = (step * 10**power for power in range(len(str(max_skew)) + 1) for step in _STEPS)
+        for skew in islice((step for step in steps if step > max_skew), _NEXT_SKEWS):
+            if found.proven and now - max(saved.values(), default=0) > least:
+                less = now - self._total(self.led(skew)[0])
+                saved |= {skew: less} if less > max(saved.values(), default=0) else {}
+        return saved
+
+    def _total(self, lists: Mapping[TopicPartition, Replicas]) -> int:
+        of, new = self._costs.of, self._costs.new
+        return sum(
+            of[tp][row[0]] if row[0] in of[tp] else new[tp][self._racks[row[0]]].cost
+            for tp, row in lists.items()
+            if row and (row[0] in of[tp] or self._racks.get(row[0]) in new.get(tp, {}))
+        )
 
 
 def _moves(

@@ -292,6 +292,17 @@ def test_readers_lose_nothing_to_producers_and_a_second_plan_moves_nothing(seed:
     assert planned(found.after.topics["t"], max_skew=2)[0].moves == {}
 
 
+@pytest.mark.parametrize("seed", seeds(20, 200))
+def test_balanced_brokers_near_producers_are_left_as_they_are_by_a_second_plan(seed: int) -> None:
+    rng = random.Random(seed)
+    rows = [rng.sample(range(1, 7), 1 + seed % 3) for _ in range(rng.randint(2, 14))]
+    written: Written = [{rack: rng.randint(1, 100) for rack in "abc"} for _ in rows]
+
+    found = moved(state(rows), written, rebalance=True, max_skew=seed % 2)
+
+    assert moved(state(found.after.topics["t"]), written, rebalance=True, max_skew=seed % 2).moves == {}
+
+
 def test_a_leader_near_producers_does_not_double_what_followers_copy() -> None:
     written: Written = [{"a": 40, "b": 60}]
     seen, elsewhere = (state([row], brokers=BROKERS[:4]) for row in ([1, 2, 3], [3, 1, 2]))
