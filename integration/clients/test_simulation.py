@@ -61,6 +61,9 @@ ONE, TWO = (encode_subscription(Subscription(("topic",), user_data=data)) for da
 
 UNKNOWN_MEMBER_ID = 25
 
+STRANGER = "stranger"
+"""Asks another broker than the coordinator."""
+
 _CONNECTION = frozenset({"throttle_time_ms", "client_id", "client_host"})
 """Fields of what a connection is, and not of its group."""
 
@@ -135,7 +138,7 @@ class SimulatedWire:
 class Dialogue:
     """Requests to a group, and what they were answered with; member IDs are numbered as they appear."""
 
-    def __init__(self, group: str, topic: str, connect: Callable[[], Wire]) -> None:
+    def __init__(self, group: str, topic: str, connect: Callable[[str], Wire]) -> None:
         self._group, self._topic = group, topic
         self._connect = connect
         self._wires: dict[str, Wire] = {}
@@ -148,7 +151,7 @@ class Dialogue:
 
     def send(self, member: str, request: Any) -> None:
         if member not in self._wires:
-            self._wires[member] = self._connect()
+            self._wires[member] = self._connect(member)
         # Some time passes, so that requests of several members arrive in the order in which they are sent.
         self._wires[member].send(request)
 
@@ -221,7 +224,12 @@ class Dialogue:
             topics=[topic(version=8, name=self._topic, partitions=[partition])],
         )
 
-    def committed(self) -> Any:
+    def committed(self, version: int = 8) -> Any:
+        if version < 8:
+            one = OffsetFetchRequest.OffsetFetchRequestTopic(
+                version=version, name=self._topic, partition_indexes=[0, 1]
+            )
+            return OffsetFetchRequest(version=version, group_id=self._group, topics=[one])
         group = OffsetFetchRequest.OffsetFetchRequestGroup
         topic = group.OffsetFetchRequestTopics(version=8, name=self._topic, partition_indexes=[0, 1])
         return OffsetFetchRequest(version=8, groups=[group(version=8, group_id=self._group, topics=[topic])])
@@ -255,6 +263,8 @@ def with_one_member(talk: Dialogue) -> str:
     talk.ask("a", talk.commit("", -1, 7))
     talk.ask("a", talk.describe())
     talk.ask("a", talk.committed())
+    for version in (3, 8):
+        talk.ask(STRANGER, talk.committed(version))
     return str(a)
 
 
@@ -319,14 +329,22 @@ def test_a_simulated_group_answers_as_a_real_one(
     create_response_classes()
     topic, group = make_topic(2), unique_name()
     world = World(noise=False)
-    simulated_cluster = SimulatedCluster(world, ["a"], _Unwatched(), {topic: 2})
-    simulated = Dialogue(
-        group, topic, lambda: SimulatedWire(simulated_cluster, simulated_cluster.coordinator(group).address, "client")
-    )
+    simulated_cluster = SimulatedCluster(world, ["a", "b"], _Unwatched(), {topic: 2})
+
+    def simulate(member: str) -> SimulatedWire:
+        own = simulated_cluster.coordinator(group)
+        others = (broker for broker in simulated_cluster.brokers.values() if broker is not own)
+        broker = next(others) if member == STRANGER else own
+        return SimulatedWire(simulated_cluster, broker.address, "client")
+
+    simulated = Dialogue(group, topic, simulate)
     wires: list[BrokerWire] = []
 
-    def connect() -> BrokerWire:
-        wires.append(BrokerWire(_coordinator(rack_cluster, group)))
+    def connect(member: str) -> BrokerWire:
+        own = _coordinator(rack_cluster, group)
+        ports = (int(address.rsplit(":", 1)[1]) for address in rack_cluster.bootstrap.split(","))
+        port = next(port for port in ports if port != own[1]) if member == STRANGER else own[1]
+        wires.append(BrokerWire((own[0], port)))
         return wires[-1]
 
     real = Dialogue(group, topic, connect)

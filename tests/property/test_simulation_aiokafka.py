@@ -89,6 +89,19 @@ def without(name: str, instead: Any = lambda *_: None) -> Patcher:
             "all partitions are owned",
         ),
         (
+            "raise_if_offsets_are_unknown",
+            without("raise_if_offsets_are_unknown"),
+            # Its coordinator moves between its assignment and its request for offsets.
+            Script(
+                ((4.0, "add_partitions", 0), (4.1, "refresh", 0), (6.0508, "move_coordinator", 2)),
+                replace(ATTACHED, commit="sync", max_records=5),
+                members=1,
+                partitions=(2,),
+                noise=False,
+            ),
+            "committed offsets grow",
+        ),
+        (
             "read_joins",
             without("read_joins"),
             Script(((0.02, "malform", 1), (20.0, "stop", 1)), ATTACHED, members=2, partitions=(3,), noise=False),

@@ -25,6 +25,10 @@ for good: no record is read any more, and nothing is raised. A process that was 
 Joins to which a broker responds REBALANCE_IN_PROGRESS: a classic group that becomes a consumer group (KIP-848) does so
 to all members that are joining. aiokafka (0.14.0) does not know this response to a join and ends the consumer with a
 `KafkaError`. The Java client joins again.
+
+Offsets of a group that a broker does not coordinate, or has not loaded yet: the response has an error and no partitions
+(since version 2). aiokafka (0.14.0) reads only errors of partitions, and takes the group for one without offsets: after
+a rebalance beside a change of the coordinator it reads from where `auto_offset_reset` says. The Java client asks again.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ from rackassign.model import Broker, Partition, Partitions, TopicPartition, Topo
 from rackassign.text import WarnOnce, with_version
 
 try:
-    from aiokafka.errors import KafkaError, RequestTimedOutError
+    from aiokafka.errors import KafkaError, RequestTimedOutError, for_code
     from aiokafka.protocol.admin import DescribeGroupsRequest
 except ModuleNotFoundError:
     raise MissingExtraError("aiokafka", "aiokafka") from None
@@ -681,7 +685,7 @@ def watch_as_returned_leader(coordinator: Coordinator, once: WarnOnce) -> None:
     coordinator._send_req = send_request
 
 
-_FETCH, _JOIN = 1, 11
+_FETCH, _OFFSET_FETCH, _JOIN = 1, 9, 11
 """API keys of these requests in Kafka's protocol."""
 _COORDINATOR_LOAD_IN_PROGRESS, _REBALANCE_IN_PROGRESS = 14, 27
 
@@ -696,6 +700,13 @@ async def send_or_time_out(
         raise RequestTimedOutError from error
 
 
+def raise_if_offsets_are_unknown(response: Any) -> None:
+    """Raise the error of a response to a request for a group's offsets: after some, aiokafka asks again."""
+    code = getattr(response, "error_code", 0) if getattr(response, "API_KEY", None) == _OFFSET_FETCH else 0
+    if code:
+        raise for_code(code)
+
+
 class _Sending:
     """Passes fetch responses to observers before aiokafka gets them, and joins and timeouts as it knows them."""
 
@@ -707,6 +718,7 @@ class _Sending:
 
     async def send(self, node_id: Any, request: Any, **options: Any) -> Any:
         response = await send_or_time_out(self._send, node_id, request, options)
+        raise_if_offsets_are_unknown(response)
         try:
             key = getattr(response, "API_KEY", None)
             if key == _JOIN and response.error_code == _REBALANCE_IN_PROGRESS:
