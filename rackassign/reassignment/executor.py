@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from kafka.errors import KafkaError, NodeNotReadyError, UnknownBrokerIdError
+from kafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, UnknownBrokerIdError
 
 from rackassign.admin.admin_client import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
@@ -547,6 +547,7 @@ def _await_everywhere(cluster: ReassignmentCluster, is_applied: Callable[[int], 
     left out.
     """
     until = cluster.now() + _APPLIED_S
+    unreached: set[int] = set()
 
     def lags(broker: int) -> bool:
         try:
@@ -554,6 +555,11 @@ def _await_everywhere(cluster: ReassignmentCluster, is_applied: Callable[[int], 
         except (NodeNotReadyError, UnknownBrokerIdError):
             # The client did not ask it: it was away when the client tried last, and serves again.
             return True
+        except KafkaConnectionError:
+            # A connection that was lost is opened again. A broker that is away fails a second time.
+            first = broker not in unreached
+            unreached.add(broker)
+            return first
         except (KafkaError, RackassignError):
             return False
 

@@ -118,6 +118,26 @@ BROKER_RETURNS: tuple[Happening, ...] = (
             "no throttle is left",
             id="a broker that has just started is not asked whether it reports the throttle",
         ),
+        pytest.param(
+            [(executor, "KafkaConnectionError", ZeroDivisionError)],
+            Script(
+                ((1.299, "set", "lags", 1, 0.4), (8.365, "apply"), (9.497, "drop", 0)),
+                ToolOptions(
+                    moves=(((5, 2, 6), (5, 3, 4)), ((3, 2), (2, 3))),
+                    rate=5_000_000,
+                    batch_size=1,
+                    stall_s=1.0,
+                    size=0,
+                    configs=(("min.insync.replicas", "2"), ("leader.replication.throttled.replicas", "9:9")),
+                ),
+                partitions=(2,),
+                members=1,
+                seed=1200128,
+                noise=True,
+            ),
+            "no throttle is left",
+            id="a broker whose connection was lost is not asked again whether it reports the throttle",
+        ),
     ],
 )
 def test_a_defect_is_found_again(

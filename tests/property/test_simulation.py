@@ -21,7 +21,7 @@ from rackassign.assignor.base import Assignor
 from rackassign.assignor.rack_monitor import RackChangeDetector
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.fetch import _CommittedOffsets
-from rackassign.clients.kafka_python.patches.fetch_during_rebalance import _Flow
+from rackassign.clients.kafka_python.patches.fetch_during_rebalance import Commits, _Flow
 from rackassign.clients.kafka_python.patches.group import _JoinOfRemovedMember
 from tests.simulation.member import GROUP, MemberOptions
 from tests.simulation.scripts import Happening, Run, Script, from_seed, held, run, shrink
@@ -153,6 +153,16 @@ def commits_wait_for_a_join_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Flow, "generation_if_stable", lambda flow: flow._generation_if_stable())
 
 
+def commits_are_sent_at_once_on_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a commit that is made in a join overtake one that was made before it."""
+    monkeypatch.setattr(Commits, "_send_before_joins", lambda commits, offsets: commits._send_original(offsets))
+
+
+def commits_fail_before_a_join_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a commit fail between a join that another rebalance has ended and the next one."""
+    monkeypatch.setattr(Commits, "rebalancing", Commits.under_way)
+
+
 Patcher = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -229,6 +239,33 @@ Patcher = Callable[[pytest.MonkeyPatch], None]
             ),
             "commits succeed while nothing fails",
             id="a commit between a join and the poll that reads it",
+        ),
+        pytest.param(
+            commits_are_sent_at_once_on_another_connection,
+            Script(
+                (
+                    *((1.63, "remove", 1), (2.182, "add_partitions", 0), (2.806, "produce", 0, 0, 29)),
+                    *((2.837, "produce", 0, 0, 18), (20.0, "refresh", 0)),
+                ),
+                MemberOptions(client="consumer", commit="async", poll_ms=3000, max_records=5, library="both"),
+                members=2,
+                partitions=(2,),
+                seed=1300395,
+            ),
+            "committed offsets grow",
+            id="a commit overtakes another one",
+        ),
+        pytest.param(
+            commits_fail_before_a_join_is_repeated,
+            Script(
+                ((1.592, "produce", 0, 1, 19), (1.619, "stop", 1), (6.672, "produce", 0, 0, 23), (20.0, "refresh", 0)),
+                MemberOptions(client="attached", commit="sync", poll_ms=3000, max_records=500),
+                members=3,
+                partitions=(2, 6),
+                seed=1100675,
+            ),
+            "commits succeed while nothing fails",
+            id="a commit between two joins of which the first has failed",
         ),
     ],
 )

@@ -44,7 +44,9 @@ class Watchers:
 
     def expired(self, group: Group, member: GroupMember) -> None:
         """A member is not removed while nothing fails; a static one that was closed has not left, and is."""
-        if self._once and member.instance_id is None:
+        # One of aiokafka that commits and stops while it joins does not leave: its generation is gone after the commit.
+        stops = any(m.has_known_defects and m.stopping and member.id.startswith(f"{m.host}-") for m in self.members)
+        if self._once and member.instance_id is None and not stops:
             self._world.violated("members that live stay", f"{member.id} is removed in generation {group.generation}")
 
     def assigned(self, group: Group) -> None:

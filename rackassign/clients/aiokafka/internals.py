@@ -28,7 +28,7 @@ to all members that are joining. aiokafka (0.14.0) does not know this response t
 
 Offsets of a group that a broker does not coordinate, or has not loaded yet: the response has an error and no partitions
 (since version 2). aiokafka (0.14.0) reads only errors of partitions, and takes the group for one without offsets: after
-a rebalance beside a change of the coordinator it reads from where `auto_offset_reset` says. The Java client asks again.
+a rebalance beside a change of the coordinator it begins as `auto_offset_reset` demands. The Java client asks again.
 """
 
 from __future__ import annotations

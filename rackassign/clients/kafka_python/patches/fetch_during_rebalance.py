@@ -8,6 +8,9 @@ being assigned, waits until this member's join is answered and is then sent with
 committed offsets wait until the join is answered as well: a response that takes longer than `request_timeout_ms` costs
 the connection, and the join with it.
 
+If a join has failed because another rebalance has begun, the generation is the group's until all have joined again, so
+it is used in the same way.
+
 If a join is finished and not read yet, the group is stable in its new generation. The partitions this member is to
 revoke are assigned to no other member before it has rejoined. So it may commit with the new generation, also for
 revoked partitions.
@@ -104,6 +107,8 @@ class Commits:
         self._send_original = coordinator._send_offset_commit_request
         self._ledger = ledger_of(consumer)
         self._waiting: list[_Commit] = []
+        # Commits on the connection of the group, which are answered before a join that follows them.
+        self._sent_before: list[Any] = []
         self._sending = False
         coordinator._send_offset_commit_request = self.send
 
@@ -126,6 +131,12 @@ class Commits:
             and bool(coordinator.rebalance_in_progress())
         )
 
+    def rebalancing(self) -> bool:
+        """Return whether a join of a cooperative member is under way, or is to be repeated."""
+        task = self._coordinator._join_task
+        ended = task is not None and task.succeeded()
+        return not ended and is_cooperative(self._coordinator) and bool(self._coordinator.rebalance_in_progress())
+
     async def join_answered(self) -> None:
         """Wait for a join that is under way, but not when the consumer closes, since the join is never read then."""
         if self.under_way() and not getattr(self._consumer(), "_closed", True):
@@ -134,8 +145,8 @@ class Commits:
 
     async def send(self, offsets: Any) -> Any:
         """Replace `_send_offset_commit_request`."""
-        if self.lost or not (self._sending or self.under_way()) or not _are_offsets(offsets):
-            return await self._send_original(offsets)
+        if self.lost or not (self._sending or self.rebalancing()) or not _are_offsets(offsets):
+            return await self._send_before_joins(offsets)
         for partition, (offset, metadata, epoch) in offsets.items():
             # kafka-python detects that only when it encodes the request, and then resets its coordinator.
             if not (isinstance(offset, Integral) and isinstance(metadata, str | None) and isinstance(epoch, Integral)):
@@ -148,6 +159,15 @@ class Commits:
             self._sending = True
             self._coordinator._manager.call_soon(self._send_waiting)
         return await commit.answer
+
+    async def _send_before_joins(self, offsets: Any) -> Any:
+        answered = Future()
+        self._sent_before.append(answered)
+        try:
+            return await self._send_original(offsets)
+        finally:
+            self._sent_before.remove(answered)
+            answered.success(None)
 
     async def _send_waiting(self) -> None:
         try:
@@ -171,7 +191,10 @@ class Commits:
             # Between two responses of a join it may be another member already, and the broker would accept its commit.
             if self._is_out_since(commit):
                 return _removed_from_group()
-            if self.under_way() and await self._sent_beside(commit.offsets):
+            for answered in tuple(self._sent_before):
+                # One on another connection could overtake it, and the earlier offset would count.
+                await answered
+            if self.rebalancing() and await self._sent_beside(commit.offsets):
                 return None
             await self.join_answered()
             if self._is_out_since(commit):
