@@ -88,6 +88,7 @@ class Lever:
         alone: What it saves from the cluster as it is.
         beyond: What it saves after those before it.
         items: All items after it and those before it.
+        single: All items after it alone.
     """
 
     kind: LeverKind
@@ -95,6 +96,7 @@ class Lever:
     alone: Span
     beyond: Span
     items: Items
+    single: Items
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,9 @@ class _Evaluator:
                 both = self._change(kind, replace(setting, fetching=True), items)
                 if self._left(both.setting) < self._left(change.setting):
                     change = replace(both, fetches=True)
-            after = self.usage.items(change.setting)
+            after, single = self.usage.items(change.setting), self.usage.items(alone.setting)
             beyond = self._saved(items, after, setting, change.setting)
-            saved = self._saved(now, self.usage.items(alone.setting), Setting(), alone.setting)
+            saved = self._saved(now, single, Setting(), alone.setting)
             if kind == "producers":
                 # How many of these records have keys is not known, so nothing is less for certain.
                 beyond = saved = Span(0.0, self.usage.written_anywhere(setting))
@@ -170,7 +172,7 @@ class _Evaluator:
             if beyond.most <= noise or beyond.least < 0:
                 # It would cost more than it saves, or what it saves is noise, so it is left out.
                 change, after, beyond = Change(setting, skews=change.skews), items, Span()
-            levers.append(Lever(kind, change, saved, beyond, after))
+            levers.append(Lever(kind, change, saved, beyond, after, single))
             setting, items = change.setting, after
         return Evaluation(now, tuple(levers), *least(self.usage, self.price))
 

@@ -14,12 +14,12 @@ from rackassign.bill import LINES, Line
 from rackassign.bill.report import (
     SOURCES,
     Bill,
+    causes,
     commands,
     describe_invoice,
     further,
     headline,
     owners,
-    ranked,
     summary,
     usd_range,
     what,
@@ -27,6 +27,7 @@ from rackassign.bill.report import (
 from rackassign.bill.usage import Items, Span
 from rackassign.monitoring.html_page import environment
 from rackassign.monitoring.report import format_bytes, format_range
+from rackassign.text import join_first
 
 _MOST_ITEMS = 200
 _MOST_PAIRS = 100
@@ -51,7 +52,7 @@ def page(bill: Bill, history: Sequence[HistoryPoint] = (), at: datetime | None =
     """
     evaluation = bill.evaluation
     levers = evaluation.gaining
-    rows = ranked(evaluation.now)
+    rows = causes(evaluation)
     pairs = sorted(
         (
             (line, source, home, rate)
@@ -92,8 +93,7 @@ def page(bill: Bill, history: Sequence[HistoryPoint] = (), at: datetime | None =
             items=rows[:_MOST_ITEMS],
             unlisted=max(0, len(rows) - _MOST_ITEMS),
             amount=amount,
-            after=lambda key: evaluation.levers[-1].items[key].across if key in evaluation.levers[-1].items else Span(),
-            item_least=lambda key: bill.usd(key.line, evaluation.floor.get(key, 0.0)),
+            join_first=join_first,
             pairs=pairs[:_MOST_PAIRS],
             unlisted_pairs=max(0, len(pairs) - _MOST_PAIRS),
             usd=bill.usd,

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rackassign import __version__
 from rackassign.admin.describe import RACK_AWARE
 from rackassign.bill import LINES, Line
-from rackassign.bill.levers import Evaluation, Lever, billed
+from rackassign.bill.levers import LEVERS, Evaluation, Lever
 from rackassign.bill.usage import Item, ItemKey, Items, Span, Usage, total
 from rackassign.monitoring import (
     ClusterReport,
@@ -120,7 +120,7 @@ class Bill:
         matrix = self.measured[line][1]
         seen = Span(matrix.cross, matrix.cross_at_most)
         # What the protocol does not show does not change either.
-        return seen if items is None or not now.most else after.times(seen.most / now.most)
+        return seen if after == now or not now.most else after.times(seen.most / now.most)
 
     def usd(self, line: Line, bytes_s: float) -> float:
         """Return USD a month of a line."""
@@ -141,18 +141,27 @@ class Bill:
     @property
     def floor(self) -> float:
         """USD a month that no lever goes below, of all lines together."""
-        computed = self.price.monthly(billed(self.evaluation.now, self.price).most)
-        least = self.price.monthly(self.evaluation.least)
-        return least * self.money()[1] / computed if computed else self.money()[0]
+        if not self.measured:
+            return self.price.monthly(self.evaluation.least)
+        return sum(self.usd(line, self.least(line)) for line in KAFKA)
 
     def beyond(self, lever: Lever) -> tuple[float, float]:
         """Return USD a month that a lever saves after those before it: at least, and at most."""
-        if not self.measured or lever.kind == "producers":
-            return self.price.monthly(lever.beyond.least), self.price.monthly(lever.beyond.most)
-        place = self.evaluation.levers.index(lever)
-        before = self.money(self.evaluation.levers[place - 1].items if place else None)
-        after = self.money(lever.items)
-        least, most = sorted((before[0] - after[0], before[1] - after[1]))
+        place = LEVERS.index(lever.kind)
+        before = self.evaluation.levers[place - 1].items if place else self.evaluation.now
+        return self._saved(lever, lever.beyond, before, lever.items)
+
+    def alone(self, lever: Lever) -> tuple[float, float]:
+        """Return USD a month that a lever saves from the cluster as it is: at least, and at most."""
+        return self._saved(lever, lever.alone, self.evaluation.now, lever.single)
+
+    def _saved(self, lever: Lever, computed: Span, before: Items, after: Items) -> tuple[float, float]:
+        least, most = self.price.monthly(computed.least), self.price.monthly(computed.most)
+        if not self.measured:
+            return least, most
+        if lever.kind == "producers":
+            return least, min(most, self.price.monthly(self.across("producing", before).most))
+        least, most = sorted(then - now for then, now in zip(self.money(before), self.money(after), strict=True))
         return least, most
 
     @property
@@ -207,7 +216,7 @@ def headline(bill: Bill) -> str:
 
 def summary(lever: Lever, bill: Bill) -> str:
     """Return what a lever saves and costs, in one line."""
-    saved, alone = usd_range(*bill.beyond(lever)), usd_range(*map(bill.price.monthly, lever.alone))
+    saved, alone = usd_range(*bill.beyond(lever)), usd_range(*bill.alone(lever))
     line = f"{TITLES[lever.kind]}: saves {saved} USD a month (alone {alone}); {once(lever, bill)}"
     return line if lever.alone.least >= 0 else f"{line}. Only after those before it: alone it may cost more"
 
@@ -382,6 +391,41 @@ def ranked(items: Items) -> list[tuple[ItemKey, Item]]:
     return sorted(across, key=lambda row: (-row[1].across.most, row[0]))
 
 
+class Cause(NamedTuple):
+    """A topic that is written, or a group with all that it reads: what crosses racks now, after all levers, at least.
+
+    `topics` are those that it reads, the one of most bytes first.
+    """
+
+    line: Line
+    topics: list[str]
+    group: str
+    now: Span
+    after: Span
+    least: float
+
+
+def causes(evaluation: Evaluation) -> list[Cause]:
+    """Return who causes most, the largest first."""
+    # A group that reads a hundred topics would be a hundred small items, behind all topics that are written.
+    found: dict[tuple[Line, str, str], list[ItemKey]] = {}
+    for key, _ in ranked(evaluation.now):
+        found.setdefault((key.line, key.group, "" if key.group else key.topic), []).append(key)
+    last = evaluation.levers[-1].items
+    rows = [
+        Cause(
+            line,
+            [key.topic for key in keys],
+            group,
+            total(evaluation.now[key].across for key in keys),
+            total(last[key].across for key in keys if key in last),
+            sum(evaluation.floor.get(key, 0.0) for key in keys),
+        )
+        for (line, group, _), keys in found.items()
+    ]
+    return sorted(rows, key=lambda row: -row.now.most)
+
+
 def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
     """Return the bill as JSON; `at` is its time, by default now."""
     evaluation, report = bill.evaluation, bill.report
@@ -438,7 +482,7 @@ def as_json(bill: Bill, at: datetime | None = None) -> dict[str, Any]:
         "levers": [
             {
                 "lever": lever.kind,
-                "alone": _usd(*map(bill.price.monthly, lever.alone)),
+                "alone": _usd(*bill.alone(lever)),
                 "beyond": _usd(*bill.beyond(lever)),
                 "commands": commands(lever, bill) if lever.beyond.most > 0 else [],
                 "what": what(lever, bill) if lever.beyond.most > 0 else None,

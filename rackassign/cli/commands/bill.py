@@ -24,12 +24,12 @@ from rackassign.bill.report import (
     Bill,
     Source,
     as_json,
+    causes,
     commands,
     describe_invoice,
     further,
     headline,
     owners,
-    ranked,
     summary,
     usd_range,
     what,
@@ -69,7 +69,7 @@ from rackassign.monitoring.written_bytes import (
     written_traffic,
     written_warnings,
 )
-from rackassign.text import join_ids, strip_control_chars
+from rackassign.text import join_first, join_ids, strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.bill.invoice import Invoice
@@ -326,14 +326,12 @@ def _items(made: Bill) -> Table:
     table = _table("Who causes most")
     for column in ("", "topic", "group", "now", "after all", "least"):
         table.add_column(column, justify="left" if column in {"", "topic", "group"} else "right", overflow="fold")
-    last: Items = made.evaluation.levers[-1].items
-    rows = ranked(made.evaluation.now)
-    for key, item in rows[:_MOST_ITEMS]:
-        after = last[key].across if key in last else total(())
-        spans = (usd_range(made.usd(key.line, s.least), made.usd(key.line, s.most)) for s in (item.across, after))
-        least = format_usd(made.usd(key.line, made.evaluation.floor.get(key, 0.0)))
-        names = (strip_control_chars(name) for name in (key.topic, key.group or _unnamed(key.line)))
-        table.add_row(*map(plain_line, (key.line, *names, *spans, least)))
+    rows = causes(made.evaluation)
+    for row in rows[:_MOST_ITEMS]:
+        spans = (usd_range(made.usd(row.line, s.least), made.usd(row.line, s.most)) for s in (row.now, row.after))
+        least = format_usd(made.usd(row.line, row.least))
+        names = map(strip_control_chars, (join_first(row.topics, 1), row.group or _unnamed(row.line)))
+        table.add_row(*map(plain_line, (row.line, *names, *spans, least)))
     if len(rows) > _MOST_ITEMS:
         table.caption = f"{len(rows) - _MOST_ITEMS} more are in --output json"
     return table

@@ -201,6 +201,44 @@ def test_a_better_source_takes_the_place_of_an_estimate() -> None:
     assert "consuming: from growth of logs" in text
 
 
+def test_levers_save_of_what_is_measured_and_no_more_than_that() -> None:
+    def network(a: float, b: float, c: float) -> Mapping[Line, tuple[Source, TrafficMatrix]]:
+        rows: list[tuple[Line, float]] = [("replicating", a), ("producing", b), ("consuming", c)]
+        return {line: ("network", TrafficMatrix({("a", "b"): gb * GB_MONTH})) for line, gb in rows}
+
+    # What groups read is twice of what Kafka shows: so is what fetching from followers saves, alone and first.
+    found = as_json(bill(measured=network(600, 100, 600)))
+    assert found["usd_per_month"] == {"at_least": 26.0, "at_most": 26.0}
+    fetching = found["levers"][0]
+    assert fetching["alone"] == fetching["beyond"] == {"at_least": 12.0, "at_most": 12.0}
+    assert found["floor_usd_per_month"] == 12.0
+    # Of unknown producers it is known what crosses: fetching changes nothing of it, and local leaders save no more.
+    found = as_json(bill(measured=network(600, 100, 600), writer=None))
+    levers = {lever["lever"]: lever for lever in found["levers"]}
+    assert levers["fetching"]["beyond"] == {"at_least": 12.0, "at_most": 12.0}
+    assert levers["producers"]["beyond"] == levers["producers"]["alone"] == {"at_least": 0.0, "at_most": 2.0}
+    assert found["saving_usd_per_month"] == {"at_least": 12.0, "at_most": 14.0}
+
+
+def test_a_group_that_reads_many_topics_is_one_row_of_who_causes_most() -> None:
+    topics = {f"t{i:02}": [[1, 2, 3]] for i in range(20)}
+    there = cluster(topics, brokers("abc", selector=None))
+    written = rates({(topic, 0): 100 * GB_MONTH for topic in topics})
+    live = group(member("m", "b", {topic: [0] for topic in topics}), name="billing")
+    report = ClusterReport(there, (inspected(live, there, written),), (), written)
+    usage = Usage.of(report)
+    made = Bill(usage, report, evaluate(usage, report, Price()), Price())
+    # A topic is replicated for 4 USD and read for 2, and the group reads all of them.
+    who = shown(made).split("Who causes most")[1].splitlines()
+    (row,) = (line.split() for line in who if "billing" in line)
+    assert row == ["consuming", "t00", "and", "19", "more", "billing", "40.00", "0.00", "0.00"]
+    assert who.index(next(line for line in who if "billing" in line)) < who.index(
+        next(line for line in who if "replicating" in line)
+    )
+    assert "<td>t00, t01, t02 and 17 more</td><td>billing</td>" in page(made, at=AT)
+    assert len([item for item in as_json(made)["items"] if item["group"] == "billing"]) == len(topics)
+
+
 def test_names_of_others_are_shown_as_they_are() -> None:
     made = bill(name=HOSTILE)
     assert "\x1b" not in shown(made)
