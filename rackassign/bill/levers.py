@@ -44,11 +44,14 @@ _MOST_GROUPS = 3
 """Groups near which replicas are tried: those that read most across racks."""
 
 _NOISE = 0.01
-"""Share of the written bytes below which other leaders or producers save nothing.
+"""Share of the written bytes below which other leaders, replicas or producers save nothing.
 
-For leaders as for `balance-leaders --check`: the command goes by all that producers have written, and an interval is a
-part of it. For producers, since logs and producers are not read at the same moment, and what logs have more is of
-unknown producers."""
+For leaders and replicas as for `balance-leaders --check`: the command goes by all that producers have written, and an
+interval is a part of it. For producers, since logs and producers are not read at the same moment, and what logs have
+more is of unknown producers."""
+
+_YEAR_S = 365 * 24 * 3600
+"""What is copied has to be saved in that time."""
 
 _PER_BYTE = 1000
 """Rates become integers in this unit of a byte per second."""
@@ -65,7 +68,8 @@ class Change:
             leader's.
         added: For `replicas`, the rack in which partitions get one more replica.
         skews: For `leaders` and `replicas`, bytes per second that larger skews of leaders save more, by the skew.
-        joined: For `members`, the member that joins a group, by its name.
+        joined: For `members`, the member that joins a group and the bytes per second that it saves beside the
+            assignor, by the name of the group.
         fetches: For `members`, whether it needs that followers are fetched from, which alone saves nothing.
     """
 
@@ -74,7 +78,7 @@ class Change:
     copied: Mapping[TopicPartition, int] = field(default_factory=dict)
     added: str = ""
     skews: Mapping[int, float] = field(default_factory=dict)
-    joined: Mapping[str, Recommendation] = field(default_factory=dict)
+    joined: Mapping[str, tuple[Recommendation, float]] = field(default_factory=dict)
     fetches: bool = False
 
 
@@ -168,7 +172,7 @@ class _Evaluator:
             if kind == "producers":
                 # How many of these records have keys is not known, so nothing is less for certain.
                 beyond = saved = Span(0.0, self.usage.written_anywhere(setting))
-            noise = _NOISE * sum(self.usage.written.values()) if kind in {"leaders", "producers"} else 0.0
+            noise = _NOISE * sum(self.usage.written.values()) if kind in {"leaders", "producers", "replicas"} else 0.0
             if beyond.most <= noise or beyond.least < 0:
                 # It would cost more than it saves, or what it saves is noise, so it is left out.
                 change, after, beyond = Change(setting, skews=change.skews), items, Span()
@@ -231,8 +235,10 @@ class _Evaluator:
         }
         changed = replace(setting, assigned=frozenset(gaining))
         left = {name: after[name] if name in gaining else before[name] for name in names & before.keys()}
-        ranked = sorted((name for name in left if left[name].least > 0), key=lambda name: (-left[name].least, name))
-        joined: dict[str, Recommendation] = {}
+        # A member more runs for good, and copies stay: not for what does not last.
+        late = {group.snapshot.live.name for group in self.report.inspections if group.rates.catches_up}
+        ranked = sorted((n for n in left.keys() - late if left[n].least > 0), key=lambda n: (-left[n].least, n))
+        joined: dict[str, tuple[Recommendation, float]] = {}
         for name in ranked[:_MOST_GROUPS]:
             joining = self._joining(name, changed, left[name])
             if joining is not None:
@@ -243,7 +249,7 @@ class _Evaluator:
         groups = sorted(found, key=lambda g: (-saved[g.snapshot.live.name], g.snapshot.live.name))
         return Change(changed, tuple(groups), joined=joined)
 
-    def _joining(self, name: str, setting: Setting, left: Span) -> tuple[Setting, Recommendation] | None:
+    def _joining(self, name: str, setting: Setting, left: Span) -> tuple[Setting, tuple[Recommendation, float]] | None:
         """Return one more member of a group, where it saves most; None if it saves nothing."""
         analysis = next(group for group in self.report.inspections if group.snapshot.live.name == name)
         readers = next(group for group in self.usage.groups if group.snapshot.live.name == name)
@@ -257,7 +263,7 @@ class _Evaluator:
                 changed = replace(setting, assigned=setting.assigned | {name}, joined=more)
                 size = total(item.across for item in self.usage.read_items(readers, changed).values()).most
                 if size < across:
-                    best, across = (changed, tried.advice), size
+                    best, across = (changed, (tried.advice, left.least - size)), size
         return best
 
     def _leaders(self, setting: Setting) -> Change:
@@ -268,11 +274,16 @@ class _Evaluator:
         return Change(self._planned(setting, planned), skews=_skews(planned))
 
     def _replicas(self, setting: Setting, items: Items) -> Change:
-        """Return the candidate that saves most: replicas near producers, near a group, or one more in a rack."""
+        """Return the candidate that saves most in a year, less what it copies; none if it copies more than it saves.
+
+        Candidates are replicas near producers, near a group, or one more in a rack.
+        """
         best = Change(setting)
         least = self._billed(items).most
+        sizes = {} if self.price.free_replication else self.usage.measured.sizes
         for change in self._candidates(setting, items):
-            amount = self._left(change.setting)
+            copied = sum(sizes.get(tp, 0) * copies for tp, copies in change.copied.items())
+            amount = self._left(change.setting) + copied / _YEAR_S
             if amount < least:
                 best, least = change, amount
         return best
@@ -283,7 +294,8 @@ class _Evaluator:
         if clients.written:
             yield self._reassigned(setting, state, clients=clients)
         across = _by_group(items)
-        readers = [g for g in self.report.inspections if across.get(g.snapshot.live.name, Span()).least > 0]
+        lasting = (group for group in self.report.inspections if not group.rates.catches_up)
+        readers = [g for g in lasting if across.get(g.snapshot.live.name, Span()).least > 0]
         readers.sort(key=lambda g: (-across[g.snapshot.live.name].least, g.snapshot.live.name))
         for group in readers[:_MOST_GROUPS] if fetching else ():
             near = GroupLocality.of(group, self.usage.cluster.with_selectors())

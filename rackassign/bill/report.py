@@ -134,7 +134,10 @@ class Bill:
 
     def least(self, line: Line) -> float:
         """Return bytes per second of a line that no lever goes below."""
-        rate = sum(rate for key, rate in self.evaluation.floor.items() if key.line == line)
+        return self.as_measured(line, sum(rate for key, rate in self.evaluation.floor.items() if key.line == line))
+
+    def as_measured(self, line: Line, rate: float) -> float:
+        """Return a computed part of a line in proportion to what is measured of it."""
         now = total(item.across for key, item in self.evaluation.now.items() if key.line == line).most
         return rate * self.across(line).most / now if now else 0.0
 
@@ -231,9 +234,11 @@ def once(lever: Lever, bill: Bill) -> str:
     copied = sum(sizes.get(tp, 0) for tp in lever.change.copied)
     price = replace(bill.price, usd_per_gb=0.0) if bill.price.free_replication else bill.price
     usd = price.of(sum(sizes.get(tp, 0) * count for tp, count in lever.change.copied.items()))
-    saved = bill.beyond(lever)[1] * 12 / 365
-    back = f", paid back in {usd / saved:.1f} days" if usd and saved else ""
-    return f"{format_bytes(copied)} are copied once, {format_usd(usd)} USD across racks{back}"
+    least, most = (saved * 12 / 365 for saved in bill.beyond(lever))
+    days = f"{usd / (least or most):.1f} days" if usd and most else ""
+    back = f", paid back in {days}{'' if least else ' at the earliest'}" if days else ""
+    kept = ", and stay on disks" if lever.change.added else ""
+    return f"{format_bytes(copied)} are copied once{kept}, {format_usd(usd)} USD across racks{back}"
 
 
 def what(lever: Lever, bill: Bill) -> str:
@@ -253,7 +258,7 @@ def what(lever: Lever, bill: Bill) -> str:
         )
     if lever.kind == "members":
         parts = [_fetching(bill)] if lever.change.fetches else []
-        return "; ".join((*parts, *_assigned(lever.change.groups), *_joined(lever)))
+        return "; ".join((*parts, *_assigned(lever.change.groups), *_joined(lever, bill)))
     settings = f"{_fetching(bill)}; " if lever.change.fetches else ""
     if lever.change.added:
         topics = join_first(sorted({strip_control_chars(tp.topic) for tp in lever.change.copied}), _NAMED)
@@ -334,10 +339,14 @@ def _assigned(groups: Sequence[GroupAnalysis]) -> Iterator[str]:
         yield f"{names}: {describe_change(RecommendedChange('strategy', members=mapped), same)}"
 
 
-def _joined(lever: Lever) -> Iterator[str]:
-    for name, member in lever.change.joined.items():
+def _joined(lever: Lever, bill: Bill) -> Iterator[str]:
+    for name, (member, saved) in lever.change.joined.items():
         topics = join_first(list(map(strip_control_chars, member.topics)), _NAMED)
-        yield f"{strip_control_chars(name)}: one more member in rack {member.rack}, subscribed to {topics}"
+        usd = format_usd(bill.price.monthly(bill.as_measured("consuming", saved)))
+        yield (
+            f"{strip_control_chars(name)}: one more member in rack {member.rack}, subscribed to {topics}, for {usd} USD"
+            " of it"
+        )
 
 
 def describe_invoice(found: Explanation) -> list[str]:

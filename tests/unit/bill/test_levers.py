@@ -153,7 +153,7 @@ def test_replicas_are_brought_to_a_rack_in_which_several_groups_read() -> None:
     levers = {lever.kind: lever for lever in evaluate(usage, report, Price()).levers}
     # Three groups get one member more in a rack that has replicas, for half of what they read.
     assert levers["members"].beyond == Span(9_000.0, 9_000.0)
-    assert {name: member.rack for name, member in levers["members"].change.joined.items()} == {
+    assert {name: member.rack for name, (member, _) in levers["members"].change.joined.items()} == {
         "g0": "a",
         "g1": "a",
         "g2": "a",
@@ -164,6 +164,37 @@ def test_replicas_are_brought_to_a_rack_in_which_several_groups_read() -> None:
     assert set(replicas.change.copied.values()) == {1}
     after = [item.across for key, item in replicas.items.items() if key.group in {"g3", "g4"}]
     assert after == [Span(), Span()]
+
+
+@pytest.mark.parametrize(("size", "moves"), [(0, True), (10**9, True), (10**13, False)])
+def test_replicas_whose_copies_are_not_paid_back_within_a_year_stay(size: int, moves: bool) -> None:  # noqa: FBT001
+    there = cluster({TOPIC: [[1, 2]] * 6})
+    readers = [group(member(f"m{g}", "c", {TOPIC: range(6)}), name=f"g{g}") for g in range(5)]
+    usage, report = usage_of(there, readers, {p: {"a": 1000.0} for p in range(6)})
+    # 1000 bytes per second are 32 GB in a year.
+    sized = replace(usage.measured, sizes={TopicPartition(TOPIC, p): size for p in range(6)})
+    usage = replace(usage, measured=sized)
+    paid, free = (
+        {lever.kind: lever for lever in evaluate(usage, report, Price.from_options(None, cloud)).levers}["replicas"]
+        for cloud in ("aws", "msk")
+    )
+    assert (paid.beyond.least > 0, bool(paid.change.copied)) == (moves, moves)
+    # Where replication is not billed, copies cost nothing.
+    assert free.beyond.least > 0
+
+
+def test_a_group_that_catches_up_gets_neither_a_member_nor_replicas() -> None:
+    there = cluster({TOPIC: [[1, 2]] * 6})
+    live = group(member("m", "c", {TOPIC: range(6)}))
+    usage, report = usage_of(there, [live], {p: {"a": 1000.0} for p in range(6)})
+    levers = evaluate(usage, report, Price()).levers
+    assert sum(lever.beyond.least for lever in levers if lever.kind in {"members", "replicas"}) > 0
+    (now,) = report.inspections
+    late = replace(
+        now, rates=replace(now.rates, lag={TopicPartition(TOPIC, 0): 9}, by_commits=frozenset(now.rates.bytes_s))
+    )
+    levers = evaluate(usage, replace(report, inspections=(late,)), Price()).levers
+    assert all(lever.beyond == Span() for lever in levers if lever.kind in {"members", "replicas"})
 
 
 def test_a_lever_that_costs_more_than_it_saves_is_left_out() -> None:

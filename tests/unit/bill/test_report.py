@@ -168,6 +168,26 @@ def test_copies_are_paid_back_in_days() -> None:
     )
 
 
+def test_what_a_member_more_saves_is_shown_and_that_one_more_replica_stays() -> None:
+    there = cluster({"t": [[1, 2]] * 6})
+    written = rates({("t", p): 100 * GB_MONTH for p in range(6)})
+    written = replace(written, sizes={TopicPartition("t", p): 10**9 for p in range(6)})
+    names = [f"g{i}" for i in range(5)]
+    readers = (inspected(group(member(n, "c", {"t": range(6)}), name=n), there, written) for n in names)
+    report = ClusterReport(there, tuple(readers), (), written)
+    usage = Usage.of(report)
+    made = Bill(usage, report, evaluate(usage, report, Price()), Price())
+    levers = {lever.kind: lever for lever in made.evaluation.levers}
+    assert "g0: one more member in rack a, subscribed to t, for 6.00 USD of it" in what(levers["members"], made)
+    replicas = levers["replicas"]
+    assert once(replicas, made).startswith("6 GB are copied once, 0.12 USD across racks, paid back in ")
+    added = replace(replicas, change=replace(replicas.change, added="c"))
+    assert once(added, made).startswith("6 GB are copied once, and stay on disks, 0.12 USD across racks")
+    # Where it may save nothing, it is not paid back before.
+    unsure = replace(replicas, beyond=Span(0.0, 100 * GB_MONTH))
+    assert once(unsure, made).endswith(" days at the earliest")
+
+
 def test_what_groups_still_read_across_racks_is_a_matter_of_their_members() -> None:
     # Two topics of one replica in racks a and c, and members in a and b: no assignment and no even layout is local.
     there = cluster({"t": [[1], [3]], "u": [[2]]}, brokers("abc", selector="x.RackAwareReplicaSelector"))
