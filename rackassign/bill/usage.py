@@ -185,7 +185,12 @@ class Usage:
         by_topic: dict[str, list[PartitionRead]] = {}
         for read in reads:
             by_topic.setdefault(read.tp.topic, []).append(read)
-        rates = group.rates.bytes_s
+        racks, topics = self.cluster.topology.broker_racks(), self.cluster.topology.topics
+        for tp in group.rates.unowned_s:
+            leader = self.partition(tp, setting).leader if tp.topic in topics else None
+            read = PartitionRead(tp, "", None, None if leader is None else racks.get(leader))
+            by_topic.setdefault(tp.topic, []).append(read)
+        rates = {**group.rates.bytes_s, **group.rates.unowned_s}
         if self.read_factors:
             rates = {tp: rate * self.read_factors.get(tp.topic, 1.0) for tp, rate in rates.items()}
         return {

@@ -70,6 +70,8 @@ class ReadRates:
         written_s: Bytes per second that are written to all of these partitions, as far as it is known.
         lag_growth: Records by which the lag has grown between the samples, of partitions that are read and of which the
             group does not keep up; less than 0 if it catches up.
+        unowned_s: Bytes per second that are written to partitions that no member has, and of which offsets are
+            committed all the same: consumers read them that assign partitions to themselves.
     """
 
     bytes_s: Mapping[TopicPartition, float] = field(default_factory=dict)
@@ -79,6 +81,7 @@ class ReadRates:
     not_committed: bool = False
     written_s: float = 0.0
     lag_growth: int = 0
+    unowned_s: Mapping[TopicPartition, float] = field(default_factory=dict)
 
     @property
     def measured_by(self) -> MeasuredBy | None:
@@ -119,9 +122,13 @@ def read_rates(
         if tp in committed
     )
     between = _first_and_last_commit(commits) if reading_on else (0.0, 0.0)
+    unowned_s = {}
     # Partitions without a reader lag most.
     for tp in sorted((committed.keys() & after.logs.keys()).difference(tps)):
         lag[tp] = _lag(after.logs[tp], committed[tp])
+        if tp in written.bytes_s and _moves(tp, before.logs[tp], commits):
+            # Such a consumer, as that of a Flink job, commits once in a minute, so one commit is no rate.
+            unowned_s[tp] = written.bytes_s[tp]
     for tp in tps:
         if tp in written.bytes_s:
             bytes_s[tp], bytes_read[tp] = written.bytes_s[tp], written.bytes_written[tp]
@@ -147,7 +154,8 @@ def read_rates(
         # More members do not help a partition on which its reader is stuck.
         growth += progress.lag - progress.lag_before if progress.records else 0
     written_s = sum(written.bytes_s.get(tp, 0.0) for tp in tps)
-    return ReadRates(bytes_s, bytes_read, lag, frozenset(by_commits), idle and not active, written_s, growth)
+    idle = idle and not active
+    return ReadRates(bytes_s, bytes_read, lag, frozenset(by_commits), idle, written_s, growth, unowned_s)
 
 
 class _Progress(NamedTuple):

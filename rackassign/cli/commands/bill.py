@@ -77,6 +77,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
+_NAMED = 3
 _MOST_ITEMS = 10
 """Topics and groups that are shown; all are in the JSON output."""
 
@@ -187,6 +188,11 @@ def _unsure(report: ClusterReport, written: WrittenTraffic | None) -> Iterator[s
     offline = [broker.id for broker in report.cluster.brokers if broker.fenced]
     if offline:
         yield f"brokers {join_ids(offline)} are offline: what is copied to them later counts as if it were copied now"
+    if own := [strip_control_chars(g.snapshot.live.name) for g in report.inspections if g.rates.unowned_s]:
+        yield (
+            f"{join_first(own, _NAMED)}: offsets are committed of partitions that no member has; consumers that assign"
+            " them to themselves read them, whose racks are not known"
+        )
     if written is None:
         return
     for topic in written.topics:

@@ -12,7 +12,15 @@ import pytest
 from rackassign.bill.levers import Evaluation, billed, evaluate, least
 from rackassign.bill.usage import ItemKey, Setting, Span, Usage
 from rackassign.model import TopicPartition
-from rackassign.monitoring import ClusterReport, GroupDescription, ObservedCluster, Price, RackMap, cluster_advice
+from rackassign.monitoring import (
+    ClusterReport,
+    GroupDescription,
+    ObservedCluster,
+    Price,
+    RackMap,
+    ReadRates,
+    cluster_advice,
+)
 from rackassign.monitoring.written_bytes import WrittenBytes, WrittenSeries, written_traffic
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 from tests.helpers.highs import cheapest_choice
@@ -144,6 +152,16 @@ def test_readers_of_unknown_rack_are_local_with_client_rack_where_each_rack_has_
     assert found.levers[0].kind == "fetching"
     assert found.levers[0].beyond == Span(0.0, 9000.0)
     assert found.levers[-1].items[ItemKey("consuming", TOPIC, "g")].across == Span()
+
+
+def test_what_consumers_that_assign_themselves_read_may_cross_whatever_is_changed() -> None:
+    there = cluster({TOPIC: spread(3, 3)}, brokers(RACKS, selector=None))
+    measured = rates({(TOPIC, p): 1000.0 for p in range(3)})
+    analysis = inspected(group(name="flink", state="Empty"), there, ReadRates(unowned_s=measured.bytes_s))
+    usage = Usage.of(ClusterReport(there, (analysis,), (), measured))
+    found = evaluate(usage, ClusterReport(there, (analysis,), (), measured), Price())
+    for items in (found.now, *(lever.items for lever in found.levers)):
+        assert items[ItemKey("consuming", TOPIC, "flink")].across == Span(0.0, 3000.0)
 
 
 def test_replicas_are_brought_to_a_rack_in_which_several_groups_read() -> None:

@@ -82,6 +82,20 @@ def test_the_time_between_two_commits_counts_and_not_the_one_between_two_samples
     assert found.bytes_read == {TP: 1200.0 * SIZE}
 
 
+@pytest.mark.parametrize(("committed", "reads"), [((0, 15_000), True), ((500, 500), False), ((500, 0), False)])
+def test_a_consumer_that_assigns_itself_reads_what_is_written_if_it_commits(
+    committed: tuple[int, int],
+    reads: bool,  # noqa: FBT001
+) -> None:
+    before, after = (
+        LogSamples({TP: LogSample(at_s, SIZE * end, 0, end)}) for at_s, end in ((0.0, 10_000), (10.0, 20_000))
+    )
+    commits = [CommitSample(at_s, {TP: offset}) for at_s, offset in zip((0.0, 10.0), committed, strict=True)]
+    found = read_rates([], compute_throughput(before, after), before, after, commits)
+    assert found.unowned_s == ({TP: 1000.0 * SIZE} if reads else {})
+    assert found.bytes_s == {}
+
+
 def test_a_group_that_catches_up_reads_more_than_is_written() -> None:
     found = rates((100_000, 100_100), [(0.0, 0), (5.0, 20_000), (10.0, 40_000)])
     assert found.bytes_s == {TP: pytest.approx(4000.0 * SIZE)}
