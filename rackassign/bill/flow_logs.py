@@ -39,7 +39,7 @@ _WORDS = {
     "flow_direction": {"ingress", "egress"},
 }
 _TEXTS = (*ADDRESSES, *_WORDS, "interface_id", "az_id")
-_NUMBERS = ("srcport", "dstport", "packets", "bytes", "start", "traffic_path")
+_NUMBERS = ("srcport", "dstport", "packets", "bytes", "start", "end", "traffic_path")
 
 SCHEMA = pa.schema(
     [*((name, pa.dictionary(pa.int32(), pa.string())) for name in _TEXTS), *((name, pa.int64()) for name in _NUMBERS)]

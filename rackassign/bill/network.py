@@ -9,23 +9,24 @@ from __future__ import annotations
 import json
 import socket
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from rackassign.bill import LINES, Line
-from rackassign.bill.flow_logs import is_address, list_files, read_flow_logs
+from rackassign.bill.flow_logs import LATEST_S, is_address, list_files, read_flow_logs
 from rackassign.bill.flows import FLOWS, FlowNetwork, classify, describe_flows, find_recorders, sum_flows
 from rackassign.errors import ConfigError
 from rackassign.monitoring import ClusterReport, RackMap
 from rackassign.monitoring.metrics_text import readable, without_secrets
 from rackassign.monitoring.traffic import TrafficMatrix
-from rackassign.text import counted, short_repr
+from rackassign.text import short_repr
 
 # After `flow_logs`, whose error names the extra with pyarrow.
 import pyarrow as pa  # isort: skip
+import pyarrow.compute as pc  # isort: skip
 
 _METRIC = "obi_network_flow_bytes_total"
 _LABELS = ("src_address", "dst_address", "src_port", "dst_port", "src_zone", "dst_zone", "direction")
@@ -72,14 +73,27 @@ def flow_network(report: ClusterReport, addresses: Iterable[tuple[int, str, int]
 
 
 def read_flow_traffic(path: str, network: FlowNetwork) -> NetworkTraffic:
-    """Return the traffic in a flow log, or in all below a folder, on average over the hours that it has."""
+    """Return the traffic in a flow log, or in all below a folder, on average over the time that it has."""
+    starts: set[int] = set()
+    ends: set[int] = set()
     # The first pass shows which addresses record what they send.
-    recorders = find_recorders(read_flow_logs(path))
+    recorders = find_recorders(_noted(read_flow_logs(path), starts, ends))
     known = replace(network, recorders=recorders)
     sums = sum_flows(classify(batch, known) for batch in read_flow_logs(path))
-    hours = len(set(sums["hour"].to_pylist()))
-    notes = (f"flow logs: {counted(hours, 'hour')} with flows, over which they count", *describe_flows(sums))
-    return NetworkTraffic(_lines(sums, hours * _HOUR_S), notes)
+    seconds = len(set(sums["hour"].to_pylist())) * _HOUR_S
+    # A log seldom begins and ends with an hour: a single file has five or ten minutes.
+    seconds = min(seconds, max(1, max(ends) - min(starts))) if ends else seconds
+    notes = (f"flow logs: {seconds / _HOUR_S:.2g} h with flows, over which they count", *describe_flows(sums))
+    return NetworkTraffic(_lines(sums, seconds), notes)
+
+
+def _noted(batches: Iterable[pa.RecordBatch], starts: set[int], ends: set[int]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; add when the first flow of each begins and the last one ends, in seconds."""
+    for batch in batches:
+        for name, times, of in (("start", starts, pc.min), ("end", ends, pc.max)):
+            if (time := of(batch[name]).as_py()) is not None:
+                times.add(time // 1000 if time > LATEST_S else time)
+        yield batch
 
 
 def read_obi_traffic(url: str, seconds: float, network: FlowNetwork) -> NetworkTraffic:
@@ -98,7 +112,8 @@ def read_obi_traffic(url: str, seconds: float, network: FlowNetwork) -> NetworkT
     if not flows:
         shown = without_secrets(url)
         raise ConfigError(
-            f"{shown}: has no {_METRIC} with addresses; does OBI export network metrics with src_address?"
+            f"{shown}: has no {_METRIC} with addresses that has grown in {seconds:.0f} s; --interval has to be several"
+            " times that of its scrapes, and OBI to export network metrics with src_address"
         )
     known = replace(network, subnets={**zones, **network.subnets})
     ports = [[int(ends[i]) if ends[i].isdigit() else -1 for ends in flows] for i in (2, 3)]

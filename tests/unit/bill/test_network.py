@@ -135,8 +135,22 @@ def test_flow_logs_are_averaged_over_the_hours_that_they_have(tmp_path: Path) ->
     found = read_flow_traffic(str(log), flow_network(report(), BROKERS, RackMap(hosts={"10.0.2.7": "b"})))
     assert found.lines["replicating"].pairs == {("a", "b"): 500.0}
     assert found.lines["consuming"].pairs == {("a", "b"): 250.0}
-    assert found.notes[0] == "flow logs: 2 hours with flows, over which they count"
+    assert found.notes[0] == "flow logs: 2 h with flows, over which they count"
     assert any("no data" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("begins", "seconds"), [(1764000000, 600), (1764000000 + 3300, 600), (1764000000, 5400)])
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_flows_count_over_the_time_that_a_log_has(tmp_path: Path, begins: int, seconds: int, unit: int) -> None:
+    rows = [
+        f"5 eni-1 10.0.1.1 10.0.2.1 9092 40001 1000 1 {start * unit} {(start + 60) * unit} OK egress"
+        for start in range(begins, begins + seconds, 60)
+    ]
+    names = "version interface-id srcaddr dstaddr srcport dstport bytes packets start end log-status flow-direction"
+    log = tmp_path / "flows.txt"
+    log.write_text("\n".join([names, *rows]) + "\n", "utf-8")
+    found = read_flow_traffic(str(log), flow_network(report(), BROKERS, RackMap()))
+    assert found.lines["replicating"].pairs == {("a", "b"): pytest.approx(1000 / 60)}
 
 
 def test_a_broker_whose_name_is_not_known_is_named() -> None:
