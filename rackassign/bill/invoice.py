@@ -10,6 +10,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -111,6 +112,8 @@ class Invoice:
         last: When the last row ends.
         currency: Currency of all costs.
         sentences: What is remarkable about these rows.
+        gap_s: Seconds between the first and the last row that are in no row, as between two months that are not
+            neighbours.
     """
 
     rows: int
@@ -120,6 +123,7 @@ class Invoice:
     last: datetime | None
     currency: str
     sentences: tuple[str, ...]
+    gap_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -128,7 +132,7 @@ class _Sums:
     # Whether there are rows of AWS with a direction. Google bills the sender only.
     is_typed: bool = False
     resources: dict[str, BilledTraffic] = field(default_factory=dict)
-    times: set[datetime] = field(default_factory=set)
+    periods: set[tuple[datetime, datetime]] = field(default_factory=set)
     currencies: set[str] = field(default_factory=set)
     other_categories: dict[str, float] = field(default_factory=dict)
 
@@ -136,30 +140,43 @@ class _Sums:
 def read_invoice(path: str | Path) -> Invoice:
     """Return the traffic between zones in a file, or in all files below a folder: CSV, with gzip or not, or Parquet.
 
-    Rows are read in batches, and only the columns that are needed. Corrections are summed, whatever their sign.
+    Rows are read in batches, and only the columns that are needed. Corrections are summed, whatever their sign. AWS's
+    manifests in a folder are left out.
 
     Raises:
-        ConfigError: A file is not an invoice; or a row has an unknown unit, no number, or another currency. The message
-            has the file and the number of the row, from 1.
+        ConfigError: A file is not an invoice, or has the rows of another one; or a row has an unknown unit, no number,
+            or another currency. The message has the file and the number of the row, from 1.
     """
     sums = _Sums()
-    for file in list_files(path):
+    files = list_files(path)
+    seen: dict[tuple[datetime, int], str] = {}
+    for file in [file for file in files if not file.endswith("-Manifest.json")] or files:
         number = 1
+        # By begin: rows in any order. A later version of a report has the hours of an earlier one.
+        hashes: Counter[datetime] = Counter()
         for batch in _batches(file):
             found = _find(batch)
             rows = batch.take(pa.array(found, pa.int64())).to_pylist()
             try:
                 for index, row in zip(found, rows, strict=True):  # noqa: B007 - used by the message
-                    _add(sums, row)
+                    if (added := _add(sums, row)) is not None:
+                        hashes[added[0]] += hash(added)
             except ValueError as error:
                 raise ConfigError(f"{file}, row {number + index}: {error}") from None
             number += batch.num_rows
+        again = [seen[each] for each in hashes.items() if each in seen]
+        if 2 * len(again) > len(hashes):
+            raise ConfigError(f"{file}: has the same rows as {again[0]}: give one version of an invoice")
+        seen |= dict.fromkeys(hashes.items(), file)
     total = _sum(sums.resources.values())
     sums.resources.pop("", None)
-    first, last = (min(sums.times), max(sums.times)) if sums.times else (None, None)
-    return Invoice(
-        sums.rows, total, sums.resources, first, last, next(iter(sums.currencies), "USD"), (*_remarks(sums, total),)
-    )
+    first = last = None
+    gap_s = 0.0
+    for begin, end in sorted(sums.periods):
+        first, gap_s = first or begin, gap_s + max(0.0, (begin - (last or begin)).total_seconds())
+        last = max(last or end, end)
+    currency = next(iter(sums.currencies), "USD")
+    return Invoice(sums.rows, total, sums.resources, first, last, currency, (*_remarks(sums, total),), gap_s)
 
 
 def _remarks(sums: _Sums, total: BilledTraffic) -> Iterator[str]:
@@ -175,7 +192,7 @@ def _remarks(sums: _Sums, total: BilledTraffic) -> Iterator[str]:
             "through elastic IPs and load balancers in the region"
         )
     most = max(total.bytes_in, total.bytes_out)
-    if sums.is_typed and abs(total.bytes_in - total.bytes_out) > 0.005 * most:
+    if sums.is_typed and most > 0 and abs(total.bytes_in - total.bytes_out) > 0.005 * most:
         more, less = ("in", "out") if total.bytes_in == most else ("out", "in")
         yield (
             f"{abs(total.bytes_in - total.bytes_out) / most:.1%} of what is billed {more} is not billed {less}: "
@@ -239,13 +256,13 @@ def _find(batch: pa.RecordBatch) -> list[int]:
     return [int(index) for index in np.flatnonzero(np.where(typed, by_type, by_text))]
 
 
-def _add(sums: _Sums, row: Mapping[str, Any]) -> None:
-    """Add a row; what is wrong with it is a ValueError."""
+def _add(sums: _Sums, row: Mapping[str, Any]) -> tuple[datetime, Any] | None:
+    """Add a row; return its begin and the rest of it, None if it does not count. What is wrong is a ValueError."""
     cost = _number(row, "cost")
     # Discounts and taxes repeat the amount of what they are for.
     if (category := row.get("category") or "Usage") != "Usage":
         sums.other_categories[category] = sums.other_categories.get(category, 0.0) + cost
-        return
+        return None
     amount, unit = ("amount", "unit") if row.get("amount") is not None else ("priced_amount", "priced_unit")
     # A report without the column of units has GB; FOCUS always has prices' amounts.
     text = row.get(unit) if unit in row or "priced_amount" in row else "GB"
@@ -264,11 +281,15 @@ def _add(sums: _Sums, row: Mapping[str, Any]) -> None:
     sums.currencies.add(row["currency"] or "")
     if len(sums.currencies) > 1:
         raise ValueError(f"another currency, {short_repr(row['currency'])}")
-    sums.times |= {_time(row["first"]), _time(row["last"])}
+    period = _time(row["first"]), _time(row["last"])
+    if period[1] < period[0]:
+        raise ValueError(f"ends at {row['last']}, before it begins")
+    sums.periods.add(period)
     # In FOCUS an ARN, which ends with the ID.
     resource = (row.get("resource") or "").rpartition("/")[2]
     traffic = BilledTraffic(**{f"bytes_{direction}": _number(row, amount) * size, f"cost_{direction}": cost})
     sums.resources[resource] = _sum([sums.resources.get(resource, BilledTraffic()), traffic])
+    return period[0], (period[1], resource, traffic)
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:
@@ -332,6 +353,7 @@ def explain(
         raise ConfigError(f"mtu must be larger than {HEADER_BYTES}, got {mtu}")
     total = invoice.total
     seconds = (invoice.last - invoice.first).total_seconds() if invoice.first and invoice.last else 0.0
+    seconds -= invoice.gap_s
     # AWS bills a byte at both ends, in rows without a direction too; Google bills the sender.
     ends = 2 if total.bytes_undirected or (total.bytes_in and total.bytes_out) else 1
     payload = total_span(bytes_s.values()).times(seconds * ends)

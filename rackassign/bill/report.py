@@ -353,7 +353,7 @@ def describe_invoice(found: Explanation) -> list[str]:
     """Return what Kafka explains of an invoice, as sentences."""
     parts = (("Kafka's records", found.payload), ("headers", found.headers), ("others", found.rest))
     shares = []
-    for name, span in parts if found.billed else ():
+    for name, span in parts if found.billed > 0 else ():
         share = span.times(1 / found.billed)
         text = format_range(share.least, share.most, "{:.0%}".format)
         if found.cost:
@@ -363,7 +363,7 @@ def describe_invoice(found: Explanation) -> list[str]:
     billed = [
         f"The invoice has {format_bytes(found.billed)} between zones, both ends counted{cost}: {', '.join(shares)}."
     ]
-    return [*(billed if found.billed else ()), *(f"{text[0].upper()}{text[1:]}." for text in found.sentences)]
+    return [*(billed if found.billed > 0 else ()), *(f"{text[0].upper()}{text[1:]}." for text in found.sentences)]
 
 
 def further(bill: Bill) -> list[str]:

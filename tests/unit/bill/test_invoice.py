@@ -197,6 +197,51 @@ def test_corrections_are_summed_and_other_categories_are_named(tmp_path: Path) -
     )
 
 
+def test_corrections_alone_are_no_traffic(tmp_path: Path) -> None:
+    row = {**FOCUS_OF_AWS, "ConsumedQuantity": "-50", "BilledCost": "-0.5"}
+    found = read_invoice(written(tmp_path / "a.csv", row))
+    assert describe_invoice(explain(found, exactly(producing=5.0))) == [
+        "The invoice has no bytes between zones, or corrections took them back."
+    ]
+
+
+def hours(day: str, number: int, amount: int = 50) -> list[dict[str, object]]:
+    """Rows of some hours of a day, both directions."""
+    return [
+        {**FOCUS_OF_AWS, "x_Operation": operation, "ConsumedQuantity": str(amount + i)}
+        | {"ChargePeriodStart": f"{day}T{i:02}:00:00Z", "ChargePeriodEnd": f"{day}T{i + 1:02}:00:00Z"}
+        for i in range(number)
+        for operation in ("InterZone-In", "InterZone-Out")
+    ]
+
+
+def test_rows_that_two_files_have_are_not_summed(tmp_path: Path) -> None:
+    # A report of AWS that keeps its versions has a folder for each, and its manifests beside it.
+    for version, number in (("1", 5), ("2", 8)):
+        written(tmp_path / "all" / version / "focus.csv.gz", *hours("2026-11-01", number))
+        (tmp_path / "all" / version / "focus-Manifest.json").write_text("{}", "utf-8")
+    table = pa.Table.from_pylist(list(reversed(hours("2026-11-01", 8))))
+    pq.write_table(table, tmp_path / "all" / "1" / "same.parquet")
+    with pytest.raises(ConfigError, match=r"same.parquet: has the same rows as .*1/focus.csv.gz: give one version"):
+        read_invoice(tmp_path / "all")
+    (tmp_path / "all" / "1" / "same.parquet").unlink()
+    with pytest.raises(ConfigError, match=r"2/focus.csv.gz: has the same rows as .*1/focus.csv.gz: give one version"):
+        read_invoice(tmp_path / "all")
+    assert read_invoice(tmp_path / "all" / "2").rows == 16
+    # Other rows of the same hours, and other hours, are parts of one invoice.
+    written(tmp_path / "all" / "2" / "part.csv", *hours("2026-11-01", 8, 70), *hours("2026-11-02", 8))
+    assert read_invoice(tmp_path / "all" / "2").rows == 48
+    with pytest.raises(ConfigError, match="neither FOCUS nor"):
+        read_invoice(tmp_path / "all" / "2" / "focus-Manifest.json")
+
+
+def test_months_that_are_no_neighbours_are_no_traffic_between(tmp_path: Path) -> None:
+    rows = [*hours("2026-09-01", 10), *hours("2026-11-01", 10)]
+    found = read_invoice(written(tmp_path / "a.csv", *rows))
+    assert (found.first, found.last) == (datetime(2026, 9, 1, tzinfo=timezone.utc), START + timedelta(hours=10))
+    assert explain(found, exactly(producing=5.0)).payload.least == 20 * 3600 * 5.0 * 2
+
+
 @pytest.mark.parametrize(
     ("amount", "sentence"),
     [
@@ -230,6 +275,7 @@ def test_an_invoice_without_such_rows_states_what_was_looked_for(tmp_path: Path)
         ([{"BilledCost": "inf"}], 'row 1: cost must be a number, got "inf"'),
         ([{}, {"BillingCurrency": "EUR"}], 'row 2: another currency, "EUR"'),
         ([{"ChargePeriodStart": "yesterday"}], "row 1: Invalid isoformat string"),
+        ([{"ChargePeriodEnd": "2026-10-01T00:00:00Z"}], "row 1: ends at 2026-10-01T00:00:00Z, before it begins"),
     ],
 )
 def test_a_row_that_cannot_be_summed_is_an_error_with_its_number(
