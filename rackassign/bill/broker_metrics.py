@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from rackassign.bill.usage import Setting, Usage
+from rackassign.bill.usage import BROKERS_OWN, OVERCLAIMED, Setting, Usage
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.metrics_text import MetricsText, parse_metrics, read_metrics
@@ -166,8 +166,20 @@ def apply_broker_metrics(usage: Usage, rates: BrokerCounters) -> tuple[Usage, Tr
     return replace(received, read_factors=factors, other_reads=others), TrafficMatrix(copied)
 
 
+def late_followers(usage: Usage, copied: TrafficMatrix) -> Iterator[str]:
+    """Yield that followers copy more than is written, which does not last."""
+    items = usage.items(Setting()).items()
+    written = sum(item.traffic.total for key, item in items if key.line == "replicating")
+    if written and copied.total > OVERCLAIMED * written:
+        yield (
+            f"followers copy {copied.total / written:.1f} times what is written to them: some catch up, or replicas are"
+            " moved, which does not last"
+        )
+
+
 def _with_received(usage: Usage, rates: BrokerCounters) -> Usage:
     """Return the usage with what each broker has received of a topic in place of the growth of its logs."""
+    racks = usage.cluster.topology.broker_racks()
     led: dict[BrokerTopic, list[TopicPartition]] = {}
     for topic, row in usage.cluster.topology.topics.items():
         for i, partition in enumerate(row):
@@ -181,7 +193,8 @@ def _with_received(usage: Usage, rates: BrokerCounters) -> Usage:
             if size:
                 writers[tp] = {rack: amount * rate / size for rack, amount in writers.get(tp, {}).items()}
             else:
-                writers[tp] = {None: rate / len(tps)}
+                home = racks.get(key.broker) if key.topic in BROKERS_OWN else None
+                writers[tp] = {home: rate / len(tps)}
     return replace(usage, writers=writers)
 
 

@@ -400,15 +400,17 @@ def least(usage: Usage, price: Price) -> tuple[dict[ItemKey, float], float]:
     """
     racks, free = usage.cluster.topology.broker_racks(), price.free_replication
     brokers = Counter(racks.values())
+    # Each of these may be in any rack.
+    nowhere = len(usage.cluster.topology.brokers) - len(racks)
     floor: dict[ItemKey, float] = {}
     together = 0.0
     for tp, by_rack in usage.writers.items():
         replicas = usage.partition(tp, Setting()).replicas
-        others = len({racks.get(broker) for broker in replicas}) - 1
+        others = max(0, len({racks[broker] for broker in replicas if broker in racks}) - 1)
         size, known = sum(by_rack.values()), sum(rate for rack, rate in by_rack.items() if rack is not None)
         # By rack of the leader: the followers that do not fit there beside one in each other rack, and producers.
         led = [
-            (max(others, len(replicas) - count) * size, known - by_rack.get(rack, 0.0))
+            (max(others, len(replicas) - count - nowhere) * size, known - by_rack.get(rack, 0.0))
             for rack, count in sorted(brokers.items())
         ] or [(0.0, 0.0)]
         together += min((0.0 if free else copied) + written for copied, written in led)

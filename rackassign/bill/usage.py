@@ -176,7 +176,7 @@ class Usage:
             leader = self.partition(tp, setting).leader
             if leader in racks:
                 led.setdefault(tp.topic, set()).add(racks[leader])
-        everywhere = {topic for topic, of in led.items() if of == set(racks.values())}
+        everywhere = {topic for topic, of in led.items() if of == set(racks.values()) and len(of) > 1}
         return sum(by_rack.get(None, 0.0) for tp, by_rack in self.writers.items() if tp.topic in everywhere)
 
     def read_items(self, group: Readers, setting: Setting) -> Items:

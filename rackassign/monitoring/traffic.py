@@ -96,6 +96,9 @@ def in_each_rack(reads: Iterable[PartitionRead], serving: Topology) -> frozenset
     racks = RackSets.of(serving, "any-replica")
     near = racks.all_partition_racks(serving)
     everywhere = sum(racks.bits.values())
+    if len(racks.bits) == 1:
+        # Then a reader of unknown rack has a replica in its rack now, or no `client.rack` gives it one.
+        return frozenset()
     return frozenset(
         read.tp
         for read in reads

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from rackassign.admin.raw_requests import broker_addresses
 from rackassign.bill import LINES, Line
-from rackassign.bill.broker_metrics import BrokerCounters, apply_broker_metrics, read_broker_metrics
+from rackassign.bill.broker_metrics import BrokerCounters, apply_broker_metrics, late_followers, read_broker_metrics
 from rackassign.bill.levers import evaluate
 from rackassign.bill.report import (
     SOURCES,
@@ -217,7 +217,8 @@ def _of_snapshots(path: Path, price: Price, max_skew: int) -> tuple[Bill, list[H
         history.append(HistoryPoint(each.taken, across))
     report = found[-1].report()
     usage = Usage.of(report)
-    return Bill(usage, report, evaluate(usage, report, price, max_skew), price, max_skew=max_skew), history
+    notes = tuple(_unsure(report, None))
+    return Bill(usage, report, evaluate(usage, report, price, max_skew), price, max_skew=max_skew, notes=notes), history
 
 
 def _invoice(path: str) -> Invoice | None:
@@ -272,6 +273,7 @@ class _Looks:
             before, after = self._counted
             usage, copied = apply_broker_metrics(usage, after.since(before))
             measured["replicating"] = "brokers", copied
+            notes = (*notes, *late_followers(usage, copied))
         return Bill(
             usage,
             report,

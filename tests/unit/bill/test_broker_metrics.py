@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rackassign.bill.broker_metrics import BrokerCounters, BrokerTopic, apply_broker_metrics, read_broker_metrics
+from rackassign.bill.broker_metrics import (
+    BrokerCounters,
+    BrokerTopic,
+    apply_broker_metrics,
+    late_followers,
+    read_broker_metrics,
+)
 from rackassign.bill.usage import ItemKey, Setting, Span, Usage
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
@@ -137,6 +144,23 @@ def test_replicating_is_what_followers_have_fetched_and_producing_what_leaders_h
     found, copied = apply_broker_metrics(usage(100.0), counted(150.0, 100.0))
     assert (copied.cross, copied.pairs[("a", "b")]) == (210.0, 70.0)
     assert found.written == {TopicPartition("t", p): pytest.approx(150.0) for p in range(3)}
+
+
+def test_followers_that_copy_more_than_is_written_catch_up() -> None:
+    found, copied = apply_broker_metrics(usage(100.0), counted(70.0, 100.0))
+    assert not [*late_followers(found, copied)]
+    (note,) = late_followers(found, replace(copied, pairs={pair: 5 * size for pair, size in copied.pairs.items()}))
+    assert note.startswith("followers copy 5.0 times what is written to them: some catch up")
+
+
+def test_what_coordinators_write_themselves_is_of_their_own_rack() -> None:
+    there = cluster({"__consumer_offsets": [[1, 2], [2, 3], [3, 1]]})
+    # Nothing was seen to grow: the topic is compacted.
+    of = Usage.of(ClusterReport(there, (), (), rates({("__consumer_offsets", p): 0.0 for p in range(3)})))
+    ids = (1, 2, 3)
+    received = {BrokerTopic(b, "__consumer_offsets"): 10.0 for b in ids}
+    found, _ = apply_broker_metrics(of, BrokerCounters({(b, b % 3 + 1): 10.0 for b in ids}, received, {}, {}))
+    assert found.items(Setting())[ItemKey("producing", "__consumer_offsets")].across == Span()
 
 
 def test_groups_read_less_where_brokers_send_less() -> None:

@@ -164,6 +164,27 @@ def test_what_consumers_that_assign_themselves_read_may_cross_whatever_is_change
         assert items[ItemKey("consuming", TOPIC, "flink")].across == Span(0.0, 3000.0)
 
 
+def test_where_brokers_are_in_one_rack_clients_have_no_nearer_ones() -> None:
+    there = cluster({TOPIC: [[1, 2, 3]] * 3}, brokers("aaa", selector=None))
+    # Of unknown rack, and of a rack without brokers: what crosses now does so whatever is set.
+    live = group(member("m", None, {TOPIC: [0]}), member("n", "b", {TOPIC: [1, 2]}))
+    usage, report = usage_of(there, [live], {p: {"a": 1000.0} for p in range(3)}, known={})
+    found = evaluate(usage, report, Price())
+    assert billed(found.now, Price()) == Span(0.0, 6000.0)
+    assert [(lever.alone, lever.beyond) for lever in found.levers] == [(Span(), Span())] * len(found.levers)
+    silent = group(member("m", None, {TOPIC: [0, 1, 2]}))
+    _, report = usage_of(there, [silent], {p: {"a": 1000.0} for p in range(3)}, known={})
+    assert not any(row.change.kind in {"selector", "rack"} for row in cluster_advice(report))
+
+
+def test_brokers_without_a_rack_may_be_in_any_when_the_least_is_computed() -> None:
+    known = (*brokers("a"), *brokers((None, None, None))[1:])
+    usage, report = usage_of(cluster({TOPIC: [[1, 2, 3]]}, known), [], {0: {"a": 1000.0}})
+    found = evaluate(usage, report, Price())
+    assert found.now[ItemKey("replicating", TOPIC)].across == Span(0.0, 2000.0)
+    assert found.least == sum(found.floor.values()) == 0.0
+
+
 def test_replicas_are_brought_to_a_rack_in_which_several_groups_read() -> None:
     there = cluster({TOPIC: [[1, 2]] * 6})
     readers = [group(member(f"m{g}", "c", {TOPIC: range(6)}), name=f"g{g}") for g in range(5)]
@@ -333,7 +354,7 @@ def test_replicas_out_of_sync_serve_no_reader_now() -> None:
 
 def test_settings_that_inspect_advises_first_are_the_first_lever() -> None:
     compared = 0
-    for seed in range(60):
+    for seed in range(80):
         dice = random.Random(seed)
         racks = [dice.choice(RACKS) for _ in range(dice.randint(2, 4))]
         known = brokers(racks, selector=dice.choice([None, "x.RackAwareReplicaSelector"]))

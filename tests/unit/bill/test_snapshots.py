@@ -71,7 +71,10 @@ def test_the_bill_is_of_the_last_snapshot_and_the_page_has_those_before(
     taken(folder / "a.parquet", AT + timedelta(days=1), 4e6)
     page = tmp_path / "bill.html"
     assert run(["bill", str(folder), "--html", str(page)]) == 0
-    assert "(replicating 631," in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "(replicating 631," in shown.out
+    # As with a cluster.
+    assert "brokers 3 are offline: what is copied to them later counts as if it were copied now" in shown.err
     text = page.read_text("utf-8")
     assert 'id="history"' in text
     assert text.index("2026-11-29 12:00") < text.index("2026-11-30 12:00")
