@@ -336,20 +336,20 @@ class Explanation:
 
 
 def explain(
-    invoice: Invoice, bytes_s: Mapping[str, Span], *, mtu: int = 9001, instances: Mapping[int, str] | None = None
+    invoice: Invoice, bytes_s: Mapping[str, Span], *, mtu: int | None = 9001, instances: Mapping[int, str] | None = None
 ) -> Explanation:
     """Return what Kafka explains of an invoice, if the rates of an interval were those of the invoice's whole period.
 
     Args:
         invoice: Result of `read_invoice`.
         bytes_s: Bytes per second between zones by line of the bill, without lines that the provider does not bill.
-        mtu: Bytes of the largest IP packet between brokers and clients.
+        mtu: Bytes of the largest IP packet between brokers and clients; None if bytes are those of packets.
         instances: Resource ID of each broker, as in `i-0a1b2c3d`.
 
     Raises:
         ConfigError: The MTU is not larger than the headers.
     """
-    if mtu <= HEADER_BYTES:
+    if mtu is not None and mtu <= HEADER_BYTES:
         raise ConfigError(f"mtu must be larger than {HEADER_BYTES}, got {mtu}")
     total = invoice.total
     seconds = (invoice.last - invoice.first).total_seconds() if invoice.first and invoice.last else 0.0
@@ -358,7 +358,7 @@ def explain(
     ends = 2 if total.bytes_undirected or (total.bytes_in and total.bytes_out) else 1
     payload = total_span(bytes_s.values()).times(seconds * ends)
     # A segment is acknowledged by one without payload, which is billed alike. Fewer if acknowledgements are delayed.
-    headers = payload.times(2 * HEADER_BYTES / (mtu - HEADER_BYTES))
+    headers = payload.times(0.0 if mtu is None else 2 * HEADER_BYTES / (mtu - HEADER_BYTES))
     known = payload.plus(headers)
     rest = Span(total.bytes_ - known.most, total.bytes_ - known.least)
     sentences = [*invoice.sentences]

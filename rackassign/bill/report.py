@@ -92,7 +92,9 @@ class Bill:
         from rackassign.bill.invoice import explain  # noqa: PLC0415 - imports pyarrow
 
         free = {"replicating"} if self.price.free_replication else set()
-        return explain(invoice, {line: self.across(line) for line in KAFKA if line not in free}, mtu=mtu)
+        packets = "network" in {self.source(line) for line in KAFKA}
+        rates: dict[str, Span] = {line: self.across(line) for line in KAFKA if line not in free}
+        return explain(invoice, rates, mtu=None if packets else mtu)
 
     def source(self, line: Line) -> Source:
         """Return where the figure of a line is from."""
@@ -351,7 +353,8 @@ def _joined(lever: Lever, bill: Bill) -> Iterator[str]:
 
 def describe_invoice(found: Explanation) -> list[str]:
     """Return what Kafka explains of an invoice, as sentences."""
-    parts = (("Kafka's records", found.payload), ("headers", found.headers), ("others", found.rest))
+    records = [("Kafka's records", found.payload), ("headers", found.headers)]
+    parts = (*(records if found.headers.most else [("Kafka", found.payload)]), ("others", found.rest))
     shares = []
     for name, span in parts if found.billed > 0 else ():
         share = span.times(1 / found.billed)

@@ -354,8 +354,13 @@ def _read(row: Mapping[str, Any]) -> SnapshotFile:
         }
 
     written = Throughput(known("bytes_s"), seconds=row["seconds"], sizes=known("sizes"))
-    groups = () if row["group"] is None else (Readers(_snapshot(row, topology), ReadRates(known("read_bytes_s"))),)
-    return SnapshotFile(row["taken"], cluster, groups, written)
+    if row["group"] is None:
+        return SnapshotFile(row["taken"], cluster, (), written)
+    bytes_s = known("read_bytes_s")
+    by_commits = frozenset(tp for tp, rate in bytes_s.items() if rate != written.bytes_s.get(tp))
+    written_s = sum(written.bytes_s.get(tp, 0.0) for tp in bytes_s)
+    read = ReadRates(bytes_s, by_commits=by_commits, written_s=written_s)
+    return SnapshotFile(row["taken"], cluster, (Readers(_snapshot(row, topology), read),), written)
 
 
 def _partitions(entry: Mapping[str, Any]) -> tuple[Partition, ...]:

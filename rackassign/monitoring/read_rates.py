@@ -95,7 +95,8 @@ class ReadRates:
     @property
     def catches_up(self) -> bool:
         """Return whether much more is read than is written, which ends when the group has caught up."""
-        return bool(self.total_lag) and bool(self.by_commits) and sum(self.bytes_s.values()) > _ALIKE * self.written_s
+        # A snapshot does not have the lag.
+        return self.total_lag != 0 and bool(self.by_commits) and sum(self.bytes_s.values()) > _ALIKE * self.written_s
 
     @property
     def total_lag(self) -> int | None:

@@ -12,10 +12,21 @@ from rich.console import Console
 
 from rackassign.bill import LINES, Line
 from rackassign.bill.gauges import BillMetrics
-from rackassign.bill.invoice import Explanation
+from rackassign.bill.invoice import BilledTraffic, Explanation, Invoice
 from rackassign.bill.levers import evaluate
 from rackassign.bill.page import HistoryPoint, page
-from rackassign.bill.report import Bill, Source, as_json, commands, further, headline, once, summary, what
+from rackassign.bill.report import (
+    Bill,
+    Source,
+    as_json,
+    commands,
+    describe_invoice,
+    further,
+    headline,
+    once,
+    summary,
+    what,
+)
 from rackassign.bill.usage import Span, Usage
 from rackassign.cli.commands.bill import show
 from rackassign.model import TopicPartition
@@ -238,6 +249,19 @@ def test_levers_save_of_what_is_measured_and_no_more_than_that() -> None:
     assert levers["fetching"]["beyond"] == {"at_least": 12.0, "at_most": 12.0}
     assert levers["producers"]["beyond"] == levers["producers"]["alone"] == {"at_least": 0.0, "at_most": 2.0}
     assert found["saving_usd_per_month"] == {"at_least": 12.0, "at_most": 14.0}
+
+
+def test_packets_that_the_network_counts_have_their_headers() -> None:
+    now = TrafficMatrix({("a", "b"): 100.0})
+    made = bill(
+        measured={"replicating": ("network", now), "producing": ("network", now), "consuming": ("network", now)}
+    )
+    at = AT, AT.replace(hour=13)
+    invoice = Invoice(2, BilledTraffic(1.08e6, 1.08e6), {}, *at, "USD", ())
+    assert describe_invoice(made.explain(invoice, 1500)) == [
+        "The invoice has 2.16 MB between zones, both ends counted: Kafka 2.16 MB (100%), others 0 B (0%)."
+    ]
+    assert "headers" in describe_invoice(replace(made, measured={}).explain(invoice, 1500))[0]
 
 
 def test_a_group_that_reads_many_topics_is_one_row_of_who_causes_most() -> None:

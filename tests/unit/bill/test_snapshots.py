@@ -17,7 +17,8 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import ClusterSnapshot, Price, RackMap, Throughput
 from rackassign.monitoring.live_groups import snapshot
-from rackassign.monitoring.read_rates import Measurement
+from rackassign.monitoring.read_rates import CommitSample, Measurement
+from rackassign.monitoring.throughput import LogSample, LogSamples, compute_throughput
 from tests.helpers.builders import brokers, cluster, group, member
 
 AT = datetime(2026, 11, 29, 12, tzinfo=timezone.utc)
@@ -50,6 +51,19 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert items[ItemKey("replicating", "unread")].across == Span(1000.0, 1000.0)
     # The replica in the rack of the reader, b, is not in sync for the first of two partitions.
     assert items[ItemKey("consuming", "t", "billing")].across == Span(1000.0, 1000.0)
+
+
+def test_a_group_that_caught_up_when_the_snapshot_was_taken_is_known(tmp_path: Path) -> None:
+    there, tp = cluster({"t": [[1, 2]]}), TopicPartition("t", 0)
+    live = group(member("m", "a", {"t": [0]}))
+    shots = ClusterSnapshot(there, (snapshot(live, there.topology, RackMap()),))
+    before, after = (LogSamples({tp: LogSample(at, 100 * end, 0, end)}) for at, end in ((0.0, 10_000), (10.0, 10_100)))
+    for name, offsets in (("late", (0, 5_000)), ("even", (10_000, 10_100))):
+        commits = [CommitSample(at, {tp: offset}) for at, offset in zip((0.0, 10.0), offsets, strict=True)]
+        measured = Measurement(compute_throughput(before, after), before, after, {"g": commits})
+        write_snapshot(tmp_path / name, AT, shots, measured)
+        (found,) = read_snapshots(tmp_path / name)
+        assert [readers.rates.catches_up for readers in found.groups] == [name == "late"]
 
 
 def test_a_snapshot_without_groups_has_its_topics(tmp_path: Path) -> None:
