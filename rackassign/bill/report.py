@@ -173,7 +173,10 @@ class Bill:
     def saving(self) -> tuple[float, float]:
         """USD a month that all levers save together: at least, and at most."""
         saved = [self.beyond(lever) for lever in self.evaluation.levers]
-        return sum(least for least, _ in saved), sum(most for _, most in saved)
+        # Of what unknown racks may cost, several levers may save the same bytes.
+        all_ = max(0.0, self.money()[1] - self.floor)
+        least, most = (min(all_, sum(of[i] for of in saved)) for i in (0, 1))
+        return least, most
 
 
 def usd_range(least: float, most: float) -> str:
