@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rackassign.bill.usage import BROKERS_OWN, OVERCLAIMED, Setting, Usage
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.monitoring.metrics_text import MetricsText, parse_metrics, read_metrics
+from rackassign.monitoring.metrics_text import MetricsText, counted_bytes, parse_metrics, read_metrics
 from rackassign.monitoring.traffic import TrafficMatrix
 from rackassign.text import join_ids, parse_digits, short_repr
 
@@ -96,15 +96,15 @@ def read_broker_metrics(sources: Sequence[str]) -> BrokerCounters:
         for broker, sample in _samples(text, id_):
             if read_at.setdefault(broker, text.read_at) != text.read_at:
                 raise ConfigError(f"{text.shown}: broker {broker} is in the metrics of another source, too")
-            kind, counted = f"{sample.name} {sample.labels.get('name', '')}".lower(), round(sample.value)
+            kind = f"{sample.name} {sample.labels.get('name', '')}".lower()
             leader = _FETCHER.search(" ".join((*sample.labels, *sample.labels.values())))
             topic = sample.labels.get("topic")
             if leader is not None and "byte" in kind:
-                copied[int(leader[1]), broker] += counted
+                copied[int(leader[1]), broker] += counted_bytes(sample.value, sample.name, text.shown)
             elif topic is not None and "bytesin" in kind:
-                received[BrokerTopic(broker, topic)] += counted
+                received[BrokerTopic(broker, topic)] += counted_bytes(sample.value, sample.name, text.shown)
             elif topic is not None and "bytesout" in kind:
-                sent[BrokerTopic(broker, topic)] += counted
+                sent[BrokerTopic(broker, topic)] += counted_bytes(sample.value, sample.name, text.shown)
     return BrokerCounters(copied, received, sent, read_at)
 
 

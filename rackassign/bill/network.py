@@ -20,7 +20,7 @@ from rackassign.bill.flow_logs import LATEST_S, is_address, list_files, read_flo
 from rackassign.bill.flows import FLOWS, FlowNetwork, classify, describe_flows, find_recorders, sum_flows
 from rackassign.errors import ConfigError
 from rackassign.monitoring import ClusterReport, RackMap
-from rackassign.monitoring.metrics_text import readable, without_secrets
+from rackassign.monitoring.metrics_text import counted_bytes, readable, without_secrets
 from rackassign.monitoring.traffic import TrafficMatrix
 from rackassign.text import short_repr
 
@@ -99,7 +99,8 @@ def _noted(batches: Iterable[pa.RecordBatch], starts: set[int], ends: set[int]) 
 def read_obi_traffic(url: str, seconds: float, network: FlowNetwork) -> NetworkTraffic:
     """Return what OBI has counted in the last seconds, by one query to Prometheus."""
     query = f"sum by ({','.join(_LABELS)}) (increase({_METRIC}[{max(1, round(seconds))}s]))"
-    flows: dict[tuple[str, ...], float] = {}
+    flows: dict[tuple[str, ...], int] = {}
+    shown = without_secrets(url)
     zones: dict[str, str] = {}
     for labels, value in _query(url, query):
         source, target = labels.get("src_address", ""), labels.get("dst_address", "")
@@ -107,10 +108,9 @@ def read_obi_traffic(url: str, seconds: float, network: FlowNetwork) -> NetworkT
             continue
         ends = source, target, labels.get("src_port", ""), labels.get("dst_port", "")
         # Each of its two ends may report a flow.
-        flows[ends] = max(flows.get(ends, 0.0), value)
+        flows[ends] = max(flows.get(ends, 0), counted_bytes(value, _METRIC, shown))
         zones |= {a: labels[z] for a, z in ((source, "src_zone"), (target, "dst_zone")) if labels.get(z)}
     if not flows:
-        shown = without_secrets(url)
         raise ConfigError(
             f"{shown}: has no {_METRIC} with addresses that has grown in {seconds:.0f} s; --interval has to be several"
             " times that of its scrapes, and OBI to export network metrics with src_address"
@@ -122,7 +122,7 @@ def read_obi_traffic(url: str, seconds: float, network: FlowNetwork) -> NetworkT
         "dstaddr": [ends[1] for ends in flows],
         "srcport": ports[0],
         "dstport": ports[1],
-        "bytes": [round(size) for size in flows.values()],
+        "bytes": [*flows.values()],
         "start": [0] * len(flows),
         # Each flow is here once, so it counts on the side that is known to record.
         "flow_direction": ["egress" if known.locate(ends[0])[3] else "ingress" for ends in flows],

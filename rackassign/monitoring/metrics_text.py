@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.text import strip_control_chars, truncate
+from rackassign.text import short_repr, strip_control_chars, truncate
 
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
@@ -26,6 +26,7 @@ except ModuleNotFoundError:
 
 __all__ = [
     "MetricsText",
+    "counted_bytes",
     "no_metrics",
     "parse_metrics",
     "read_metrics",
@@ -38,6 +39,7 @@ __all__ = [
 _TIMEOUT_S = 30.0
 _AT_ONCE = 16
 _LARGEST = 256 * 1024**2
+_LIMIT_BYTES = 2**63
 
 
 class MetricsText(NamedTuple):
@@ -127,6 +129,14 @@ def _read(source: str, shown: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise no_metrics(shown) from None
+
+
+def counted_bytes(value: float, name: str, shown: str) -> int:
+    """Return the value of a counter of bytes; `ConfigError` if it is none."""
+    # NaN fails any comparison.
+    if not 0 <= value < _LIMIT_BYTES:
+        raise ConfigError(f"{shown}: {name} has the value {short_repr(value)}, expected bytes")
+    return round(value)
 
 
 def no_metrics(shown: str) -> ConfigError:

@@ -17,14 +17,13 @@ from typing import NamedTuple
 
 from rackassign.errors import ConfigError
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.monitoring.metrics_text import no_metrics, read_metrics, text_string_to_metric_families
+from rackassign.monitoring.metrics_text import counted_bytes, no_metrics, read_metrics, text_string_to_metric_families
 from rackassign.monitoring.pool import UNKNOWN
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, total_traffic, traffic_matrix
 from rackassign.text import counted, join_first, parse_digits, short_repr
 
 NAME = "rackassign_written_bytes_total"
 
-_MOST_BYTES = 2**63
 _MOST_PARTITIONS = 2**31
 
 
@@ -64,7 +63,7 @@ def read_written_bytes(sources: Sequence[str]) -> WrittenBytes:
     series: Counter[WrittenSeries] = Counter()
     for number, text in enumerate(texts):
         for labels, value in _samples(text.text, text.shown):
-            series[_series(labels, text.shown, number)] += _bytes(value, text.shown)
+            series[_series(labels, text.shown, number)] += counted_bytes(value, NAME, text.shown)
     return WrittenBytes(series, tuple(text.read_at for text in texts))
 
 
@@ -104,13 +103,6 @@ def _series(labels: Mapping[str, str], shown: str, source: int) -> WrittenSeries
 def _rack(labels: Mapping[str, str], label: str) -> str | None:
     rack = labels.get(label, "")
     return None if rack in {"", UNKNOWN} else rack
-
-
-def _bytes(value: float, shown: str) -> int:
-    # NaN fails any comparison.
-    if not 0 <= value <= _MOST_BYTES:
-        raise ConfigError(f"{shown}: {NAME} has the value {short_repr(value)}, expected bytes")
-    return round(value)
 
 
 RackPairs = dict[tuple[str | None, str | None], float]

@@ -107,6 +107,13 @@ def test_a_text_that_is_not_of_a_broker_is_refused(write: Write, text: str, prob
         read_broker_metrics([write("x", text)])
 
 
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-5", "1e400"])
+def test_a_counter_that_is_no_number_of_bytes_is_refused(write: Write, value: str) -> None:
+    text = default_names(1, 2, 10, 20, 30).replace(" 20.0", f" {value}")
+    with pytest.raises(ConfigError, match=r"_Count has the value .*, expected bytes"):
+        read_broker_metrics([write("x", text)])
+
+
 def test_one_broker_in_two_sources_would_count_twice(write: Write) -> None:
     sources = [write("1", default_names(1, 2, 10, 20, 30)), write("2", default_names(1, 2, 10, 20, 30))]
     with pytest.raises(ConfigError, match="broker 1 is in the metrics of another source, too"):

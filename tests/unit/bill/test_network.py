@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -100,11 +101,12 @@ def test_flows_of_obi_are_lines_between_the_racks_of_brokers_and_the_zones_of_ot
     [
         (result(), 200, "has no obi_network_flow_bytes_total with addresses"),
         (result({"metric": {}, "value": [0, "1"]}), 200, "has no obi_network_flow_bytes_total with addresses"),
+        (result(flow("10.0.1.1", "10.0.2.1", math.inf)), 200, "has the value Infinity, expected bytes"),
         (b"{}", 200, "expected the response of Prometheus to a query"),
         (b"<html>", 200, "127.0.0.1"),
         (b"", 503, "responded 503, expected 200"),
     ],
-    ids=["empty", "no-addresses", "no-data", "html", "unavailable"],
+    ids=["empty", "no-addresses", "infinite", "no-data", "html", "unavailable"],
 )
 def test_anything_else_is_one_error_without_secrets(body: bytes, status: int, problem: str) -> None:
     known = flow_network(report(), BROKERS, RackMap())
