@@ -289,7 +289,10 @@ class _Looks:
 def show(made: Bill, console: Console) -> None:
     """Print the bill: its first line, its lines, its levers, and who causes most."""
     console.print(plain_line(headline(made)), soft_wrap=True)
-    if not made.report.measured.seconds or not made.price.usd_per_gb:
+    if not made.report.measured.seconds:
+        return
+    if not made.price.usd_per_gb:
+        _show_invoice(made, console)
         return
     levers = made.evaluation.gaining
     numbers = [str(number) for number in range(1, len(levers) + 1)]
@@ -310,12 +313,15 @@ def show(made: Bill, console: Console) -> None:
     for text in further(made):
         console.print(plain_line(text), soft_wrap=True)
     console.print(_items(made))
-    if made.invoice is not None:
-        for text in describe_invoice(made.invoice):
-            console.print(plain_line(text), soft_wrap=True)
+    _show_invoice(made, console)
     for source in dict.fromkeys(made.source(line) for line in LINES if made.across(line).most):
         of = ", ".join(line for line in LINES if made.across(line).most and made.source(line) == source)
         console.print(plain_line(f"{of}: from {SOURCES[source]}."), soft_wrap=True)
+
+
+def _show_invoice(made: Bill, console: Console) -> None:
+    for text in describe_invoice(made.invoice) if made.invoice is not None else ():
+        console.print(plain_line(text), soft_wrap=True)
 
 
 def _table(title: str) -> Table:

@@ -119,6 +119,10 @@ def test_where_nothing_is_billed_there_is_nothing_to_save(cloud: str) -> None:
     text = shown(bill(price=Price.from_options(None, cloud)))
     assert text.startswith("Traffic between racks costs nothing (Azure between availability zones of a region: free)")
     assert text.count("\n") == 1
+    # An invoice is explained in bytes all the same.
+    explained = Explanation(300.0, Span(100.0, 200.0), Span(1.0, 2.0), Span(98.0, 199.0), 0.0, "USD", {}, ())
+    made = replace(bill(price=Price.from_options(None, cloud)), invoice=explained)
+    assert "The invoice has 300 B" in shown(made)
 
 
 def test_replication_that_msk_does_not_bill_costs_nothing() -> None:
