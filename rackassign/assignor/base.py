@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any, ClassVar, Final, NoReturn
 
 from rackassign.assignor.adapter import AnyCluster, ClientAdapter, DescribedMember, GroupMembership
@@ -411,7 +412,8 @@ def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext,
             )
 
 
-def check_assignors(assignors: object, option: str = "partition_assignment_strategy") -> list[Any]:
+def check_assignors(assignors: object, own: type[Assignor], option: str = "partition_assignment_strategy") -> list[Any]:
+    """Return the assignors that a consumer is configured with; `own` is the base of those of its client."""
     if not isinstance(assignors, Iterable) or isinstance(assignors, str | bytes):
         raise ConfigError(f"{option}: expected a list of assignors, got {short_repr(assignors)}: write [..] around it")
     found = list(assignors)
@@ -419,7 +421,33 @@ def check_assignors(assignors: object, option: str = "partition_assignment_strat
         # aiokafka would fail with its first join, on a task of its own.
         if not callable(each) and not callable(getattr(each, "assign", None)):
             raise ConfigError(f"{option}: expected assignors, as classes or instances, got {short_repr(each)} in it")
+        kind = each if isinstance(each, type) else type(each)
+        if not issubclass(kind, Assignor):
+            continue
+        if not issubclass(kind, own):
+            package = own.__module__.rpartition(".")[0]
+            raise ConfigError(f"{option}: {kind.__name__} is one for another client, import it from {package}")
+        # kafka-python uses the last of them. aiokafka sends both, and a broker (4.4) that is sent a name twice lets no
+        # member into the group again.
+        if sum(getattr(other, "name", None) == each.name for other in found) > 1:
+            raise ConfigError(f"{option}: of each name there must be one assignor, got several of {each.name!r}")
     return found
+
+
+def with_rack(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN401 - a client accepts anything
+    """Instantiate a class of this package; return everything else unchanged.
+
+    A subclass of the user whose constructor takes no rack, as for frameworks that take only classes, reads that of the
+    environment.
+    """
+    if not (isinstance(assignor, type) and issubclass(assignor, Assignor)):
+        return assignor
+    made: Callable[..., Assignor] = assignor
+    try:
+        signature(made).bind(rack=rack)
+    except TypeError:
+        return made()
+    return made(rack=rack)
 
 
 def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -12,8 +11,8 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import __version__ as aiokafka_version
 
 from rackassign.assignor.adapter import track_broker_racks
-from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
-from rackassign.assignor.member import FROM_ENVIRONMENT, EnvRackDefault
+from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch, with_rack
+from rackassign.assignor.member import FROM_ENVIRONMENT
 from rackassign.clients import resolve_client_rack
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka._assignors import RackAwareAssignor, RackAwareStickyAssignor
@@ -53,13 +52,15 @@ def attach(consumer: ConsumerT) -> ConsumerT:
         The consumer.
 
     Raises:
-        ConfigError: If it is no `AIOKafkaConsumer`, or one of its assignors belongs to another consumer.
+        ConfigError: If it is no `AIOKafkaConsumer`, one of its assignors belongs to another consumer or another client,
+            or two of them have one name.
     """
     if not isinstance(consumer, AIOKafkaConsumer):
         raise ConfigError(f"attach takes an AIOKafkaConsumer, got {type(consumer).__name__}")
     rack = internals.client_rack(consumer)
     begun = internals.membership_of(consumer)
-    chosen = [_made(each, FROM_ENVIRONMENT if rack is None else rack) for each in internals.assignors(consumer)]
+    given = check_assignors(internals.assignors(consumer), RackAwareAssignor)
+    chosen = [with_rack(each, FROM_ENVIRONMENT if rack is None else rack) for each in given]
     internals.set_assignors(consumer, chosen)
     own_assignors = [assignor for assignor in chosen if isinstance(assignor, RackAwareAssignor)]
     attached = _attached(consumer, rack)
@@ -117,14 +118,6 @@ def _view(meter: FetchMeter, racks: BrokerRackCache, group: str | None, once: Wa
     return ConsumerView(group, meter.locality, assigned_locality, partial(internals.is_closed, once=once))
 
 
-def _made(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN401 - aiokafka accepts anything
-    """Instantiate a class of this package; return everything else unchanged."""
-    if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
-        made: Callable[..., RackAwareAssignor] = assignor
-        return made(rack)
-    return assignor
-
-
 class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is untyped
     """An `AIOKafkaConsumer` that reads locally.
 
@@ -152,8 +145,9 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         **configs: Any,  # noqa: ANN401 - as aiokafka's
     ) -> None:
         rack = resolve_client_rack(configs, client_rack, zone_hint, f"aiokafka-{aiokafka_version}")
-        chosen = check_assignors(configs.get("partition_assignment_strategy", [RackAwareStickyAssignor]))
-        configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
+        chosen = configs.get("partition_assignment_strategy", [RackAwareStickyAssignor])
+        chosen = check_assignors(chosen, RackAwareAssignor)
+        configs["partition_assignment_strategy"] = [with_rack(each, rack) for each in chosen]
         super().__init__(*topics, client_rack=rack, **configs)
         attach(self)
 

@@ -20,6 +20,7 @@ from rackassign.clients.kafka_python import (
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
 )
+from rackassign.clients.kafka_python._assignors import RackAwareAssignor
 from rackassign.errors import ConfigError
 from rackassign.text import Settings, short_repr, shown_setting
 from rackassign.util.client_properties import PROPERTIES, missing_login, number, one_of, servers, switch, text
@@ -269,7 +270,7 @@ def _trusting(authorities: str, member: Mapping[str, Any]) -> ssl.SSLContext:
 def _strategies(given: Mapping[str, Any], assignors: Sequence[Any] | None) -> list[Any] | None:
     name = "partition.assignment.strategy"
     if given.get(name) is None:
-        return None if assignors is None else check_assignors(assignors, "assignors")
+        return None if assignors is None else check_assignors(assignors, RackAwareAssignor, "assignors")
     if assignors is not None:
         raise ConfigError(f"{name}: cannot be combined with assignors")
     named = [strategy.strip() for strategy in text(name, given[name]).split(",")]

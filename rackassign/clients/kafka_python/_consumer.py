@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
@@ -12,7 +12,7 @@ from weakref import ref
 from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign.assignor.adapter import track_broker_racks
-from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch
+from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch, with_rack
 from rackassign.clients import resolve_client_rack
 from rackassign.clients.fetch_metrics import (
     ConsumerView,
@@ -71,13 +71,14 @@ def attach(
 
     Raises:
         ConfigError: If it is no `KafkaConsumer`, a name in `disable_patches` is unknown, `meter` is no `FetchMeter`, or
-            one of its assignors belongs to another consumer.
+            one of its assignors belongs to another consumer, or has the name of another one.
     """
     if not isinstance(consumer, KafkaConsumer):
         raise ConfigError(f"attach takes a KafkaConsumer, got {type(consumer).__name__}")
     disabled = _patch_names(disable_patches)
     if meter is not None and not isinstance(meter, FetchMeter):
         raise ConfigError(f"meter must be a FetchMeter, got {short_repr(meter)}")
+    check_assignors(consumer.config["partition_assignment_strategy"], RackAwareAssignor)
     attached = _attached(consumer)
     membership = internals.membership_of(consumer)
     own_assignors = [each for each in internals.assignors(consumer) if isinstance(each, RackAwareAssignor)]
@@ -208,8 +209,9 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         **configs: Any,  # noqa: ANN401 - as kafka-python's
     ) -> None:
         rack = resolve_client_rack(configs, client_rack, zone_hint, KafkaConsumer.DEFAULT_CONFIG["client_id"])
-        chosen = check_assignors(configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor]))
-        configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
+        chosen = configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor])
+        chosen = check_assignors(chosen, RackAwareAssignor)
+        configs["partition_assignment_strategy"] = [with_rack(assignor, rack) for assignor in chosen]
         create_response_classes()  # The constructor connects; `attach` warns if it is not possible.
         client = ClientFactory(configs.get("kafka_client", KafkaConsumer.DEFAULT_CONFIG["kafka_client"]))
         try:
@@ -235,11 +237,3 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         None is the key of brokers whose rack was never known.
         """
         return {rack: amount.bytes for rack, amount in self.locality().by_rack().items()}
-
-
-def _with_rack(assignor: Any, rack: str | None) -> Any:  # noqa: ANN401 - kafka-python accepts anything callable
-    """Instantiate a class of this package; return everything else unchanged."""
-    if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
-        made: Callable[..., RackAwareAssignor] = assignor
-        return made(rack=rack)
-    return assignor

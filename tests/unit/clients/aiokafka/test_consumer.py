@@ -14,6 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
+import rackassign
 from rackassign.clients.aiokafka import (
     RackAwareConsumer,
     RackAwareCooperativeStickyAssignor,
@@ -111,7 +112,7 @@ def test_the_replica_that_is_read_is_the_one_the_leader_named_or_the_leader() ->
 
 
 def test_an_instance_keeps_its_rack_and_that_it_is_another_is_told(warnings: pytest.LogCaptureFixture) -> None:
-    chosen = [RackAwareRangeAssignor(rack="b"), RackAwareCooperativeStickyAssignor, RangePartitionAssignor]
+    chosen = [RackAwareStickyAssignor(rack="b"), RackAwareCooperativeStickyAssignor, RangePartitionAssignor]
 
     def look(consumer: AIOKafkaConsumer) -> None:
         first, second, third = consumer._partition_assignment_strategy
@@ -119,6 +120,47 @@ def test_an_instance_keeps_its_rack_and_that_it_is_another_is_told(warnings: pyt
 
     with_consumer(lambda: RackAwareConsumer("t", client_rack="a", partition_assignment_strategy=chosen), look)
     assert "the assignor's rack is 'b' but client_rack is 'a'" in warnings.text
+
+
+class ByTopic(RackAwareStickyAssignor):
+    """As for a framework that takes only classes."""
+
+    def __init__(self) -> None:
+        super().__init__(balance="topic")
+
+
+@pytest.mark.parametrize("kind", [lambda *t, **options: attach(AIOKafkaConsumer(*t, **options)), RackAwareConsumer])
+def test_a_class_without_a_rack_has_that_of_the_environment(
+    kind: Callable[..., AIOKafkaConsumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "a")
+
+    def look(consumer: AIOKafkaConsumer) -> None:
+        assert strategies(consumer) == [(ByTopic, "a", "any-replica")]
+
+    with_consumer(lambda: kind("t", client_rack="a", partition_assignment_strategy=[ByTopic]), look)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ([RackAwareRangeAssignor, RangePartitionAssignor], "of each name there must be one assignor, got .* 'range'"),
+        ([RackAwareStickyAssignor, ByTopic], "of each name there must be one assignor, got several of 'sticky'"),
+        ([rackassign.RackAwareRangeAssignor], "RackAwareRangeAssignor .* import it from rackassign.clients.aiokafka"),
+    ],
+)
+def test_assignors_that_would_break_the_group_are_refused(chosen: list[Any], message: str) -> None:
+    """A broker that is sent a name twice lets no member into the group again, however healthy it was."""
+
+    async def play() -> None:
+        with pytest.raises(ConfigError, match=message):
+            RackAwareConsumer("t", partition_assignment_strategy=chosen)
+        consumer = AIOKafkaConsumer("t", partition_assignment_strategy=chosen)
+        with pytest.raises(ConfigError, match=message):
+            attach(consumer)
+        await consumer.stop()
+
+    asyncio.run(play())
 
 
 def test_attach_takes_a_consumer_only() -> None:

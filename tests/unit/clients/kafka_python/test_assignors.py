@@ -14,21 +14,24 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import (
     FetchMeter,
+    RackAwareConsumer,
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     StandbyAwareAssignor,
     attach,
 )
 from rackassign.admin.describe import warn_of_selectors
-from rackassign.assignor.base import warn_on_rack_mismatch
+from rackassign.assignor.base import warn_on_rack_mismatch, with_rack
 from rackassign.assignor.subscriptions import decode_join
+from rackassign.clients import aiokafka
 from rackassign.clients.fetch_metrics import ENOUGH, FetchedPartition, FollowerFetchCheck
 from rackassign.clients.kafka_python import internals
-from rackassign.clients.kafka_python._consumer import _patch_names, _with_rack
+from rackassign.clients.kafka_python._consumer import _patch_names
 from rackassign.clients.kafka_python.internals.traffic import observe_fetches
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.patch import install
@@ -399,9 +402,22 @@ def test_a_join_that_is_decoded_before_kafka_python_is_assigned_also_if_planning
 
 
 def test_a_class_of_ours_gets_the_consumer_s_rack_and_an_instance_keeps_its_own() -> None:
-    assert _with_rack(RackAwareRangeAssignor, "a").rack == "a"
-    assert _with_rack(RackAwareRangeAssignor(rack="b"), "a").rack == "b"
-    assert _with_rack(dict, "a") is dict
+    assert with_rack(RackAwareRangeAssignor, "a").rack == "a"
+    assert with_rack(RackAwareRangeAssignor(rack="b"), "a").rack == "b"
+    assert with_rack(dict, "a") is dict
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ([RackAwareRangeAssignor, RangePartitionAssignor], "of each name there must be one assignor, got .* 'range'"),
+        ([aiokafka.RackAwareRangeAssignor], "is one for another client, import it from rackassign.clients.kafka"),
+    ],
+)
+def test_assignors_that_would_not_assign_are_refused(chosen: list[Any], message: str) -> None:
+    """Of assignors with one name kafka-python uses the last, so racks would not count."""
+    with pytest.raises(ConfigError, match=message):
+        RackAwareConsumer("t", partition_assignment_strategy=chosen)
 
 
 def test_the_name_of_a_subclass_counts() -> None:
