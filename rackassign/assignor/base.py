@@ -232,8 +232,7 @@ class Assignor:
     def _described(self, generation: int | None, members: Sequence[DescribedMember]) -> None:
         """Request a rebalance that the group needs since this member has returned; as its leader, know its assignment.
 
-        What a rebalance would gain, a member that does not lead can only guess. Requested where metadata arrive, it may
-        be lost to a join that is under way, which is a plan as well.
+        Requested where metadata arrive, it may be lost to a join that is under way, which is a plan as well.
         """
         membership = self._member.membership
         if not self._returned or membership is None or membership.generation() != generation:
@@ -249,22 +248,21 @@ class Assignor:
                 # Requested again once they are known.
                 return
             self._returned = False
+            found = replace(found, group=self._planner.configured(found.group))
             if unowned := found.unowned():
-                self._request_after_return(membership, f"{unowned} partitions have no owner")
+                self._member.log.info(
+                    "%s: %d partitions have no owner after this static member has returned; a rebalance is requested",
+                    *(self.name, unowned),
+                )
+                membership.request_rejoin()
             elif membership.leads():
                 self._history.recall(membership.generation() or 0, found.as_planned())
                 if self._monitor is not None:
                     self._monitor.check_after_assignment(membership, racks)
-            elif self._monitor is not None and (cross := found.in_other_racks(own, self.rack or "", self.locality)):
-                self._request_after_return(membership, f"{cross} partitions are not local")
+            elif self._monitor is not None:
+                self._monitor.check_returned(membership, found.group, found.assignment)
         except Exception:  # noqa: BLE001 - what cannot be looked at must still be consumed
             self._warn_of_return()
-
-    def _request_after_return(self, membership: GroupMembership, why: str) -> None:
-        self._member.log.info(
-            "%s: %s after this static member has returned; a rebalance is requested", *(self.name, why)
-        )
-        membership.request_rejoin()
 
     def _find(self, cluster: AnyCluster) -> None:
         """Find the consumer of this assignor, by its view of the cluster."""

@@ -72,9 +72,13 @@ class OptimalPlanner:
         try:
             self._costs = _cost_rows(costs)
             self.copartition = _sets(copartition)
-            self._with(_EMPTY_GROUP, self._weights.constant())
+            self.configured(_EMPTY_GROUP)
         except InputError as error:
             raise ConfigError(str(error)) from None
+
+    def configured(self, group: Group) -> Group:
+        """Return a group with costs, co-partitioned topics, and weights if these do not change."""
+        return self._with(group, self._weights.constant())
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Read the weights, and return the function that plans."""

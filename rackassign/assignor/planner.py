@@ -33,6 +33,9 @@ class Planner(Protocol):
     planned: Planned
     """What is imported for a plan."""
 
+    def configured(self, group: Group) -> Group:
+        """Return a group with what the options state about it; calls no function of the user."""
+
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         """Read what a plan for this group needs, and return the function that plans.
 
@@ -56,6 +59,10 @@ class RangePlanner:
     def __init__(self, member: MemberContext) -> None:
         self.strategy = strategy("range")
         self.options = Options(locality=member.locality)
+
+    def configured(self, group: Group) -> Group:
+        """Return the group as it is: there is nothing to state."""
+        return group
 
     def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
         del members

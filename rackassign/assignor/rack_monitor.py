@@ -178,7 +178,7 @@ class RackChangeDetector:
             return CheckResult(next_check_s=due - now)
         if seen_at < due:
             return CheckResult(next_check_s=max(self.times.min_change_duration_s, _LEAST_S), refresh=True)
-        gain, self._cut = self._gain(decided.group, decided.assignment, topology, changed, time_limit_s)
+        gain, self._cut = self.gain(decided.group, decided.assignment, topology, changed, time_limit_s)
         if gain is None:
             again = view == self._view_without_gain
             self._pause = 2 * self._pause if again else max(self.times.min_change_duration_s, _LEAST_S)
@@ -211,12 +211,12 @@ class RackChangeDetector:
             due = max(due, self._rejoin_requested_at + self.times.min_interval_s)
         return due
 
-    def _gain(
+    def gain(
         self,
         group: Group,
         assignment: Mapping[str, Partitions],
         topology: Topology,
-        changed: int,
+        changed: int | None,
         time_limit_s: float | None,
     ) -> tuple[RebalanceGain | None, bool]:
         """Plan the group again; return the gain, if its members do not keep what they have, and whether time was up."""
@@ -363,6 +363,24 @@ class RackMonitor:
         except Exception:  # noqa: BLE001 - as above
             self._warn()
 
+    def check_returned(self, membership: GroupMembership, group: Group, assignment: Mapping[str, Partitions]) -> None:
+        """Request a rebalance if it makes the described assignment more local, for a member that does not lead."""
+        generation, limit_s = membership.generation(), time_limit_s(membership)
+
+        def plan() -> RebalanceGain | None:
+            try:
+                return self._detector.gain(group, assignment, group.topology, None, limit_s)[0]
+            except Exception:  # noqa: BLE001 - as above
+                self._warn()
+                return None
+
+        def act(gain: RebalanceGain | None) -> None:
+            if gain is not None and gain.then.cross < gain.now.cross and membership.generation() == generation:
+                self._log.info("%s", _described(gain))
+                membership.request_rejoin()
+
+        membership.compute(plan, act)
+
     def _schedule(self, seconds: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
         now = self._clock()
         due = now + seconds
@@ -378,7 +396,7 @@ class RackMonitor:
 
 def _described(gain: RebalanceGain) -> str:
     changed = (
-        "this leader has returned"
+        "this static member has returned"
         if gain.changed is None
         else f"replica racks of {gain.changed} partitions have changed"
     )

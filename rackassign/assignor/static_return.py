@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from rackassign.assignor.adapter import DescribedMember
 from rackassign.assignor.history import LeaderAssignment
 from rackassign.assignor.subscriptions import Claims, JoinMember, build_group
-from rackassign.locality import RackSets
-from rackassign.model import Group, LocalityMode, Partitions, Topology
+from rackassign.model import Group, Partitions, Topology
 from rackassign.wire import decode_assignment, decode_subscription
 
 
@@ -61,17 +60,6 @@ class DescribedGroup:
             for topic, partitions in owned.items():
                 found.get(topic, set()).difference_update(partitions)
         return sum(map(len, found.values()))
-
-    def in_other_racks(self, member: str, rack: str, locality: LocalityMode) -> int:
-        """Count partitions of a member that are in other racks, if one of another member is in its rack."""
-        racks = RackSets.of(self.group.topology, locality)
-        home, cross, near = racks.bits.get(rack, 0), 0, 0
-        for topic, bits in racks.all_partition_racks(self.group.topology).items():
-            own = frozenset(self.assignment[member].get(topic, ()))
-            for partition, of in enumerate(bits):
-                cross += partition in own and of != 0 and not of & home
-                near += partition not in own and bool(of & home)
-        return cross if near else 0
 
     def as_planned(self) -> LeaderAssignment:
         """Return it as if its leader had planned it, with racks that are not known."""

@@ -74,7 +74,7 @@ def test_a_script_is_printed_as_it_is_written_in_a_test() -> None:
 def first_plan_is_cut(monkeypatch: pytest.MonkeyPatch, *, forgotten: bool) -> None:
     """Cut the first plan of each monitor by its time limit; forgotten, as it was once, it counts as without a gain."""
     cut: list[RackChangeDetector] = []
-    plan: Callable[..., Any] = RackChangeDetector._gain
+    plan: Callable[..., Any] = RackChangeDetector.gain
 
     def gain(detector: RackChangeDetector, *arguments: Any) -> Any:
         if detector not in cut:
@@ -82,7 +82,7 @@ def first_plan_is_cut(monkeypatch: pytest.MonkeyPatch, *, forgotten: bool) -> No
             return None, not forgotten
         return plan(detector, *arguments)
 
-    monkeypatch.setattr(RackChangeDetector, "_gain", gain)
+    monkeypatch.setattr(RackChangeDetector, "gain", gain)
 
 
 RACKS_CHANGE = Script(

@@ -94,14 +94,13 @@ class FakeMembership:
         self.asked = 0
         self.joining: int | None = 5
         self.has_instance_id = False
-        self.leading = False
         self.described: list[DescribedMember] = []
 
     def member_id(self) -> str:
         return "m"
 
     def leads(self) -> bool:
-        return self.leading
+        return False
 
     def describe_group(self, done: Callable[[list[DescribedMember]], None]) -> None:
         done(self.described)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
@@ -16,13 +17,15 @@ from tests.helpers.fakes.kafka_python import FakeMembership
 ALL = {"m": (0,), "other": (1, 2)}
 
 
-def described(assignment: Mapping[str, tuple[int, ...]], **claims: Partitions) -> list[DescribedMember]:
+def described(
+    assignment: Mapping[str, tuple[int, ...]], racks: str = "abc", **claims: Partitions
+) -> list[DescribedMember]:
     """Members as their coordinator describes them: those that returned have claimed nothing."""
     return [
         DescribedMember(
             name,
             f"instance-{name}",
-            encode_subscription(Subscription(("t",), owned=claims.get(name, {}), generation=6, rack="abc"[i])),
+            encode_subscription(Subscription(("t",), owned=claims.get(name, {}), generation=6, rack=racks[i])),
             encode_assignment(Assignment({"t": partitions})) if partitions else b"",
         )
         for i, (name, partitions) in enumerate(assignment.items())
@@ -30,12 +33,12 @@ def described(assignment: Mapping[str, tuple[int, ...]], **claims: Partitions) -
 
 
 def returned(
-    members: list[DescribedMember], *, static: bool = True, leads: bool = False, assignments: int = 2
+    members: list[DescribedMember], *, static: bool = True, assignments: int = 2, **options: Any
 ) -> FakeMembership:
     """Return the membership of an assignor in rack a that gets its assignments."""
     membership = FakeMembership()
-    membership.has_instance_id, membership.leading, membership.described = static, leads, members
-    assignor = RackAwareCooperativeStickyAssignor(rack="a")
+    membership.has_instance_id, membership.described = static, members
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", **options)
     assignor.bind(membership)
     for _ in range(assignments):
         assignor.on_assignment(ConsumerProtocolAssignment(3, [("t", [0])], None), 7)
@@ -48,7 +51,7 @@ def returned(
         pytest.param(described(ALL), 0, id="its partition is local"),
         # Partitions 0, 1 and 2 are in racks a, b and c.
         pytest.param(described({"m": (1,), "other": (0, 2)}), 1, id="in another rack"),
-        pytest.param(described({"m": (0, 1, 2), "other": ()}), 0, id="nothing is local that it does not have"),
+        pytest.param(described({"m": (1,), "other": (0, 2)}, "aa"), 0, id="what is local may be so for one of two"),
         pytest.param(described({"m": (0,), "other": (1,)}), 1, id="a partition without owner"),
         pytest.param(
             described({"m": (0,), "other": (1,)}, other={"t": (1, 2)}), 0, id="one that another member has to revoke"
@@ -59,6 +62,13 @@ def test_a_rebalance_is_requested_once_if_the_group_needs_it(members: list[Descr
     """The coordinator gives it its former partitions, and lets no leader plan."""
     assert returned(members).asked == asked
     assert returned(members, static=False).asked == 0
+
+
+def test_what_weights_do_not_allow_is_no_gain() -> None:
+    members = described({"m": (1,), "other": (0, 2)}, "ac")
+
+    assert returned(members).asked == 1
+    assert returned(members, weights={"t": (1, 2, 1)}).asked == 0
 
 
 def test_what_cannot_be_read_costs_one_warning(caplog: pytest.LogCaptureFixture) -> None:
