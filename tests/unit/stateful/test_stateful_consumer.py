@@ -354,7 +354,8 @@ def test_a_file_that_fails_stops_its_partition_alone(
         assert (broken, one.counted(), one.counted(1)) == ([], 2 * number, 2 * number)
     assert 2 <= caplog.text.count("it is deleted, and the state of t-0 is restored from its changelog") <= 6
     assert caplog.text.count("t-0 waits until its local file can be used again") == 1
-    assert "t-1" not in caplog.text
+    # Also the folder of the test may be called so: pytest-10.
+    assert re.search(r"\bt-1\b", caplog.text) is None
 
 
 @pytest.mark.long
