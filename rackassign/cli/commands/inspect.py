@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.console import Group as Stack
 from rich.table import Table
@@ -315,12 +316,15 @@ def overview(survey: ClusterReport, price: Price, *, width: int, wide: bool = Fa
     filled = [(column.title, *(row[i] for row in rows)) for i, column in enumerate(columns)]
     widths = [max(map(len, cells)) for cells in filled]
     room = width - _EDGES - _GAP * len(columns)
-    if not wide and sum(widths) + max(map(len, names), default=0) > room:
+    longest = max(map(cell_len, ("group", *names)))
+    if not wide and sum(widths) + longest > room:
         # Rich would narrow the widest columns, and so break amounts from their units.
         widths = [max(len(word) for cell in cells for word in _words(cell)) for cells in filled]
-        names = [clamp_middle(name, max(_SHORTEST_NAME, room - sum(widths))) for name in names]
+        longest = max(_SHORTEST_NAME, room - sum(widths))
+        names = [clamp_middle(name, longest) for name in names]
     table = _table()
-    table.add_column("group", no_wrap=True)
+    # A letter may take two columns.
+    table.add_column("group", no_wrap=True, max_width=longest)
     for column, size in zip(columns, widths, strict=True):
         table.add_column(column.title, justify="right", width=size)
     for name, row in zip(names, rows, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from rackassign.cli.commands.inspect import actions, detail, overview, totals
@@ -129,8 +130,10 @@ def test_in_eighty_columns_each_group_has_one_row_and_a_name_that_can_be_told_fr
         inspected(group(member("m", rack, {"t": [0, 1, 2]}), name=LONG + end), there, known)
         for end, rack in (("-a", "a"), ("-b", None))
     ]
+    # Each letter of this name takes two columns.
+    groups.append(inspected(group(member("m", "a", {"t": [0, 1, 2]}), name="注文" * 20), there, known))
     lines = rendered(ClusterReport(there, tuple(groups), (), known), width=80)
-    assert max(map(len, lines)) <= 80
+    assert max(map(cell_len, lines)) <= 80
     ours = [line for line in lines if "orders-" in line]
     assert [line.split()[0][-2:] for line in ours] == ["-a", "-b"]
     assert all(line.split()[0].startswith("orders-") and "…" in line for line in ours)
