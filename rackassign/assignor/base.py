@@ -245,7 +245,7 @@ class Assignor:
                 self._codec.claims,
             )
             if not found.knows_topics_of(own):
-                # Requested again once they are known.
+                # Requested again once they are known, or once it is a member again.
                 return
             self._returned = False
             found = replace(found, group=self._planner.configured(found.group))

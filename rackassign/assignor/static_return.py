@@ -44,9 +44,9 @@ class DescribedGroup:
         return cls(build_group(topology, joined, claims), assignment)
 
     def knows_topics_of(self, member: str) -> bool:
-        """Return whether there are metadata for the topics of a member."""
-        topics = next((each.topics for each in self.group.members if each.id == member), frozenset[str]())
-        return topics <= self.group.topology.topics.keys()
+        """Return whether there are metadata for the topics of a member; False if it was removed from the group."""
+        topics = next((each.topics for each in self.group.members if each.id == member), None)
+        return topics is not None and topics <= self.group.topology.topics.keys()
 
     def unowned(self) -> int:
         """Count partitions without an owner that no member is about to revoke: that one will request a rebalance."""

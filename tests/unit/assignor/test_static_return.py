@@ -80,6 +80,13 @@ def test_what_cannot_be_read_costs_one_warning(caplog: pytest.LogCaptureFixture)
     assert "cannot be read" in warning.message
 
 
+def test_a_member_that_was_removed_requests_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It stood still, and hears of that later than of its group."""
+    assert returned(described({"other": (0, 1, 2)})).asked == 0
+
+    assert not caplog.records
+
+
 def test_a_request_that_cannot_be_made_costs_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     """As with a version of the client whose coordinator differs: poll() raises nothing."""
     membership = FakeMembership()
