@@ -210,7 +210,9 @@ class Dialogue:
         identity = LeaveGroupRequest.MemberIdentity(version=4, member_id=member_id, group_instance_id=None)
         return LeaveGroupRequest(version=4, group_id=self._group, members=[identity])
 
-    def commit(self, member_id: str, generation: int, offset: int, instance: str | None = None) -> Any:
+    def commit(
+        self, member_id: str, generation: int, offset: int, instance: str | None = None, topic_name: str = ""
+    ) -> Any:
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
         partition = topic.OffsetCommitRequestPartition(
             version=8, partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="m"
@@ -221,7 +223,7 @@ class Dialogue:
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance,
-            topics=[topic(version=8, name=self._topic, partitions=[partition])],
+            topics=[topic(version=8, name=topic_name or self._topic, partitions=[partition])],
         )
 
     def committed(self, version: int = 8) -> Any:
@@ -260,6 +262,7 @@ def with_one_member(talk: Dialogue) -> str:
     talk.ask("a", talk.commit(a, 1, 6))
     talk.ask("a", talk.commit(a, 0, 7))
     talk.ask("a", talk.commit("unknown", 1, 7))
+    talk.ask("a", talk.commit(a, 1, 7, topic_name="a-topic-that-was-deleted"))
     talk.ask("a", talk.commit("", -1, 7))
     talk.ask("a", talk.describe())
     talk.ask("a", talk.committed())

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rackassign.clients.aiokafka import internals
+from rackassign.clients.aiokafka import patches
 from tests.simulation.member import MemberOptions
 from tests.simulation.scripts import Script, run
 
@@ -24,7 +24,15 @@ Patcher = Callable[[pytest.MonkeyPatch], None]
 
 
 def without(name: str, instead: Any = lambda *_: None) -> Patcher:
-    return lambda monkeypatch: monkeypatch.setattr(internals, name, instead)
+    return lambda monkeypatch: monkeypatch.setattr(patches, name, instead)
+
+
+async def nothing(_coordinator: Any) -> None:
+    """Do nothing."""
+
+
+async def of_all_topics(_coordinator: Any, offsets: Any) -> Any:
+    return offsets
 
 
 @pytest.mark.parametrize(
@@ -102,6 +110,33 @@ def without(name: str, instead: Any = lambda *_: None) -> Patcher:
             "committed offsets grow",
         ),
         (
+            "find_coordinator_while_stopping",
+            without("find_coordinator_while_stopping", nothing),
+            # The coordinator is another one when the last commit is sent.
+            Script(
+                ((3.5, "stop", 0), (3.53, "move_coordinator", 1)),
+                replace(ATTACHED, commit="auto", poll_ms=100),
+                members=1,
+                partitions=(3,),
+                noise=False,
+            ),
+            "stop() ends",
+        ),
+        (
+            "of_existing_topics",
+            without("of_existing_topics", of_all_topics),
+            # Each member commits what it has read of a topic before it joins again without that.
+            Script(
+                ((4.0, "delete_topic", 1), (4.5, "refresh", 0), *((7.0, "produce", 0, i, 5) for i in range(4))),
+                replace(ATTACHED, commit="auto"),
+                members=2,
+                partitions=(4, 2),
+                noise=False,
+                within_s=8.0,
+            ),
+            "processed in time",
+        ),
+        (
             "read_joins",
             without("read_joins"),
             Script(((0.02, "malform", 1), (20.0, "stop", 1)), ATTACHED, members=2, partitions=(3,), noise=False),
@@ -141,7 +176,7 @@ def test_the_defect_of_a_patch_is_found_without_it(
 def test_each_patch_has_its_defect_shown() -> None:
     (mark,) = test_the_defect_of_a_patch_is_found_without_it.pytestmark  # type: ignore[attr-defined]
     shown = {patch for patch, *_ in mark.args[1]}
-    texts = (Path(internals.__file__).parent / "UPSTREAM.md").read_text()
+    texts = (Path(patches.__file__).parent / "UPSTREAM.md").read_text()
 
     # A loop that stands still while a plan is made has no defect in a world where plans take no time.
     assert shown | {"Later"} == set(re.findall("^## `(.+)`$", texts, re.MULTILINE))
@@ -150,18 +185,6 @@ def test_each_patch_has_its_defect_shown() -> None:
 @pytest.mark.parametrize(
     ("script", "rule"),
     [
-        pytest.param(
-            # The coordinator is another one when the last commit is sent: it is repeated for ever.
-            Script(
-                ((3.5, "stop", 0), (3.53, "move_coordinator", 1)),
-                replace(STOCK, commit="auto", poll_ms=100),
-                members=1,
-                partitions=(3,),
-                noise=False,
-            ),
-            "stop() ends",
-            id="stop() while the coordinator moves",
-        ),
         pytest.param(
             # It stands still and is removed, and the other one reads on and leaves. What it commits then is a commit
             # of no member, which an empty group accepts.

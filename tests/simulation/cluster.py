@@ -227,6 +227,9 @@ class SimulatedCluster:
             self.topics[topic].append(partition)
             self._elect(partition)
 
+    def delete_topic(self, topic: str) -> None:
+        self.topics[topic] = []
+
     # The network.
 
     @property
@@ -371,7 +374,8 @@ class SimulatedCluster:
         known_topics, fenced, controller = self._known(link)
         known = list(known_topics)
         topics = []
-        for name in known if request.topics is None else [each.name for each in request.topics]:
+        there = [name for name in known if known_topics[name]]
+        for name in there if request.topics is None else [each.name for each in request.topics]:
             parts = [
                 new.MetadataResponsePartition(
                     error_code=0 if each.leader >= 0 else LEADER_NOT_AVAILABLE,
@@ -384,7 +388,7 @@ class SimulatedCluster:
                 )
                 for each in known_topics.get(name, ())
             ]
-            error, topic_id = (0, known.index(name) + 1) if name in known else (UNKNOWN_TOPIC, 0)
+            error, topic_id = (0, known.index(name) + 1) if name in there else (UNKNOWN_TOPIC, 0)
             topics.append(
                 new.MetadataResponseTopic(
                     error_code=error, name=name, topic_id=UUID(int=topic_id), is_internal=False, partitions=parts
@@ -504,12 +508,16 @@ class SimulatedCluster:
             error = group.commit_error(request.member_id, request.group_instance_id, generation)
         topics = []
         for topic in request.topics:
-            for each in topic.partitions:
+            kept = [each for each in topic.partitions if self._partition(topic.name, each.partition_index) is not None]
+            for each in kept:
                 if group is None or error:
                     break
                 offset = Committed(each.committed_offset, each.committed_leader_epoch, each.committed_metadata)
                 group.commit((topic.name, each.partition_index), offset, request.member_id)
-            parts = [new.OffsetCommitResponsePartition(each.partition_index, error) for each in topic.partitions]
+            parts = [
+                new.OffsetCommitResponsePartition(each.partition_index, error or (0 if each in kept else UNKNOWN_TOPIC))
+                for each in topic.partitions
+            ]
             topics.append(new.OffsetCommitResponseTopic(topic.name, parts))
         reply(new(topics=topics))
 

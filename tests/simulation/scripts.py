@@ -399,6 +399,9 @@ class Run:
         name = f"topic-{topic}"
         self.cluster.add_partitions(name, len(self.cluster.topics[name]) + 1)
 
+    def _delete_topic(self, topic: int) -> None:
+        self.cluster.delete_topic(f"topic-{topic}")
+
 
 def run(script: Script, *, log: bool = False) -> Result:
     return Run(script, log=log).go()

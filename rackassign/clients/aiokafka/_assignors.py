@@ -26,7 +26,7 @@ from rackassign.assignor.subscriptions import (
     accepts_join_context,
     is_join_context_accepted,
 )
-from rackassign.clients.aiokafka import internals
+from rackassign.clients.aiokafka import internals, patches
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.racks import BrokerRackCache
@@ -108,7 +108,7 @@ class RackAwareAssignor(Assignor):
         Returns:
             An assignment for every member, encoded.
         """
-        join = internals.current_join()
+        join = patches.current_join()
         if join is not None and {member.id for member in join.members} == set(members):
             joined = list(join.members)
         else:
@@ -119,7 +119,7 @@ class RackAwareAssignor(Assignor):
             # The caller is a subclass, or an assignor that wraps this one, and expects assignments.
             return _encoded(self._decide(cluster, read, read))
         planning = self._planning(cluster, read)
-        later = internals.Later(
+        later = patches.Later(
             planning, lambda planned: _encoded(self._settle(planned or self._fallback(cluster, read())))
         )
         # `_perform_assignment` is shadowed, awaits this, and passes the result to aiokafka.
@@ -145,10 +145,11 @@ class RackAwareAssignor(Assignor):
         """
         super().bind(membership, racks)
         if isinstance(membership, internals.Membership):
-            internals.read_joins(membership, self._member.once)
-            internals.join_again(membership.coordinator, self._member.once)
-            internals.watch_as_returned_leader(membership.coordinator, self._member.once)
-            internals.find_unknown_followers(membership.coordinator, self._member.once)
+            patches.read_joins(membership, self._member.once)
+            patches.join_again(membership.coordinator, self._member.once)
+            patches.end_commits(membership.coordinator, self._member.once)
+            patches.watch_as_returned_leader(membership.coordinator, self._member.once)
+            patches.find_unknown_followers(membership.coordinator, self._member.once)
 
     def share_rack_cache(self, racks: BrokerRackCache) -> None:
         self._member.racks = racks

@@ -14,7 +14,7 @@ from rackassign.assignor.adapter import track_broker_racks
 from rackassign.assignor.base import check_assignors, warn_on_rack_mismatch, with_rack
 from rackassign.assignor.member import FROM_ENVIRONMENT
 from rackassign.clients import resolve_client_rack
-from rackassign.clients.aiokafka import internals
+from rackassign.clients.aiokafka import internals, patches
 from rackassign.clients.aiokafka._assignors import RackAwareAssignor, RackAwareStickyAssignor
 from rackassign.clients.fetch_metrics import (
     ConsumerView,
@@ -69,16 +69,16 @@ def attach(consumer: ConsumerT) -> ConsumerT:
             assignor.share_rack_cache(attached.racks)
         else:
             assignor.bind(begun, attached.racks)
-    internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
+    patches.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
     if rack is not None:
-        internals.find_unknown_followers(consumer, attached.once)
+        patches.find_unknown_followers(consumer, attached.once)
     if warn_on_rack_mismatch(own_assignors, rack, attached.once) and rack is not None:
         check = FollowerFetchCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
             partial(internals.near_replica_elsewhere, internals.cluster_of(consumer), rack),
         )
-        internals.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
+        patches.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
     return consumer
 
 
@@ -101,7 +101,7 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
         track_broker_racks(internals, cluster, racks, once)
     attached = _Attached(once, racks, FetchMeter(rack, racks.rack_of, racks=lambda: racks.racks().values()))
     vars(consumer)["_rackassign"] = attached
-    internals.close_when_dropped(consumer)
+    patches.close_when_dropped(consumer)
     set_view(consumer, _view(attached.meter, racks, internals.group_id(consumer), once))
     if not hasattr(consumer, "locality"):
         consumer.locality = attached.meter.locality

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rackassign.clients.aiokafka import internals
+from rackassign.clients.aiokafka import patches
 from rackassign.clients.aiokafka.internals import Membership, fetch_rack
 from rackassign.text import WarnOnce
 
@@ -47,7 +47,7 @@ def test_every_fetch_response_is_seen_and_reaches_the_host(warnings: pytest.LogC
     consumer = SimpleNamespace(_client=Client(responses))
     once = WarnOnce(logging.getLogger("rackassign.t"))
     for _ in range(2):
-        internals.observe_fetches(
+        patches.observe_fetches(
             consumer,
             lambda broker, parts: seen.append((broker, [(part.size, part.preferred_replica) for part in parts])),
             once,
@@ -69,8 +69,8 @@ def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCa
         return request
 
     consumer = SimpleNamespace(_client=SimpleNamespace(send=send))
-    internals.observe_fetches(consumer, lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
-    internals.observe_fetches(SimpleNamespace(), lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
+    patches.observe_fetches(consumer, lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
+    patches.observe_fetches(SimpleNamespace(), lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
     assert consumer._client.send is send
     assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == [
         "fetches are not observed, and joins and timeouts may end the consumer"
@@ -135,7 +135,7 @@ class StaleClient:
 
 def fetched(client: StaleClient, times: int = 2) -> None:
     consumer = SimpleNamespace(_client=client)
-    internals.find_unknown_followers(consumer, ONCE)
+    patches.find_unknown_followers(consumer, ONCE)
 
     async def fetch() -> None:
         for _ in range(times):
@@ -165,6 +165,6 @@ def test_metadata_are_requested_for_a_follower_that_they_do_not_list(
 def test_a_client_without_what_is_needed_is_left_alone(warnings: pytest.LogCaptureFixture) -> None:
     send = object()
     consumer = SimpleNamespace(_client=SimpleNamespace(send=send))
-    internals.find_unknown_followers(consumer, WarnOnce(logging.getLogger("rackassign.t")))
+    patches.find_unknown_followers(consumer, WarnOnce(logging.getLogger("rackassign.t")))
     assert consumer._client.send is send
     assert "a follower that is back may not be read from" in warnings.messages[0]
