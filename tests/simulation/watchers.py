@@ -130,7 +130,8 @@ class Watchers:
 
     def poll_raised(self, member: Member, error: Exception) -> None:
         # A coordinator that takes over knows what the last rebalance ended with, and fences who has joined since.
-        fenced = isinstance(error, FencedInstanceIdError) and (
+        # aiokafka has no name for that error.
+        fenced = (isinstance(error, FencedInstanceIdError) or "UnknownError" in repr(error)) and (
             any(member.host in group.forgotten for group in member.cluster.groups.values())
             or any(other is not member and other.host == member.host for other in self.members)
         )
