@@ -260,7 +260,7 @@ class Assignor:
                 if self._monitor is not None:
                     self._monitor.check_after_assignment(membership, racks)
             elif self._monitor is not None:
-                self._monitor.check_returned(membership, found.group, found.assignment)
+                self._monitor.check_returned(membership, found.group, found.in_known_topics())
         except Exception:  # noqa: BLE001 - what cannot be looked at must still be consumed
             self._warn_of_return()
 

@@ -44,9 +44,28 @@ class DescribedGroup:
         return cls(build_group(topology, joined, claims), assignment)
 
     def knows_topics_of(self, member: str) -> bool:
-        """Return whether there are metadata for the topics of a member; False if it was removed from the group."""
-        topics = next((each.topics for each in self.group.members if each.id == member), None)
-        return topics is not None and topics <= self.group.topology.topics.keys()
+        """Return whether there are metadata for the topics of a member, as new as the assignment.
+
+        False if it was removed from the group.
+        """
+        topics, known = next((m.topics for m in self.group.members if m.id == member), None), self.group.topology.topics
+        return (
+            topics is not None
+            and topics <= known.keys()
+            and all(
+                max(partitions, default=-1) < len(known[topic])
+                for assigned in self.in_known_topics().values()
+                for topic, partitions in assigned.items()
+            )
+        )
+
+    def in_known_topics(self) -> dict[str, Partitions]:
+        """Return the assignment without topics to which this member does not subscribe, and has no metadata of."""
+        known = self.group.topology.topics
+        return {
+            member: {topic: partitions for topic, partitions in assigned.items() if topic in known}
+            for member, assigned in self.assignment.items()
+        }
 
     def unowned(self) -> int:
         """Count partitions without an owner that no member is about to revoke: that one will request a rebalance."""

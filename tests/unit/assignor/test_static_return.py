@@ -80,6 +80,22 @@ def test_what_cannot_be_read_costs_one_warning(caplog: pytest.LogCaptureFixture)
     assert "cannot be read" in warning.message
 
 
+def test_partitions_and_topics_that_are_not_known_yet_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """They were added, and assigned by a leader that knew of them; or only another member subscribes to them."""
+    other = DescribedMember(
+        "third",
+        None,
+        encode_subscription(Subscription(("another",), rack="a")),
+        encode_assignment(Assignment({"another": (0,)})),
+    )
+
+    assert returned(described({"m": (0, 7), "other": (1, 2)})).asked == 0
+    assert returned([*described(ALL), other]).asked == 0
+    assert returned([*described({"m": (1,), "other": (0, 2)}), other]).asked == 1
+
+    assert not caplog.records
+
+
 def test_a_member_that_was_removed_requests_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """It stood still, and hears of that later than of its group."""
     assert returned(described({"other": (0, 1, 2)})).asked == 0
