@@ -211,3 +211,10 @@ def test_defects_of_aiokafka_that_are_not_mended_are_found(script: Script, rule:
 
     assert violation is not None
     assert violation.rule == rule
+
+
+def test_a_consumer_that_stops_and_loses_its_coordinator_again_raises_nothing() -> None:
+    options = replace(ATTACHED, client="consumer", commit="auto", poll_ms=500, max_records=500)
+    happenings = ((7.371, "kill_broker", 3), (10.308, "stop", 1), (14.069, "kill", 2))
+
+    assert run(Script(happenings, options, members=3, partitions=(7,), seed=40000291)).violation is None

@@ -142,6 +142,8 @@ class Watchers:
         """While nothing fails, no commit does, also during a rebalance."""
         if self._once and not member.stopping:
             self._world.violated("commits succeed while nothing fails", f"{member.name}: {error!r}")
+        # What one could not commit that stops in a rebalance is read again.
+        self._once = False
 
     # Called when nothing has happened for a while.
 

@@ -283,6 +283,7 @@ async def find_coordinator_while_stopping(coordinator: Coordinator) -> None:
             coordinator.coordinator_id = await coordinator._client.coordinator_lookup(
                 CoordinationType.GROUP, coordinator.group_id
             )
+            coordinator._coordinator_dead_fut = asyncio.get_running_loop().create_future()
         except KafkaError as error:  # noqa: PERF203 - after one it is asked again
             if asyncio.get_running_loop().time() > end or not error.retriable:
                 # aiokafka repeats a commit after errors of other classes.
@@ -301,7 +302,7 @@ def end_commits(coordinator: Coordinator, once: WarnOnce) -> None:
     """Let commits end of topics that were deleted, and of a consumer that stops; a second call changes nothing.
 
     Shadows `_do_commit_offsets`. Reads `_closing`, `_cluster`, `_retry_backoff_ms` and `_session_timeout_ms`, sets
-    `coordinator_id`, and calls `_client.coordinator_lookup` and `_client.force_metadata_update`.
+    `coordinator_id` and `_coordinator_dead_fut`, and calls `_client.coordinator_lookup` and `_client.force_metadata_update`.
     """
     commit: Callable[..., Awaitable[None]] | None = getattr(coordinator, "_do_commit_offsets", None)
     if "_do_commit_offsets" in vars(coordinator):
