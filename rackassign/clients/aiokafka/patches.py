@@ -302,7 +302,8 @@ def end_commits(coordinator: Coordinator, once: WarnOnce) -> None:
     """Let commits end of topics that were deleted, and of a consumer that stops; a second call changes nothing.
 
     Shadows `_do_commit_offsets`. Reads `_closing`, `_cluster`, `_retry_backoff_ms` and `_session_timeout_ms`, sets
-    `coordinator_id` and `_coordinator_dead_fut`, and calls `_client.coordinator_lookup` and `_client.force_metadata_update`.
+    `coordinator_id` and `_coordinator_dead_fut`, and calls `_client.coordinator_lookup` and
+    `_client.force_metadata_update`.
     """
     commit: Callable[..., Awaitable[None]] | None = getattr(coordinator, "_do_commit_offsets", None)
     if "_do_commit_offsets" in vars(coordinator):
