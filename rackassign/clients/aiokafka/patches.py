@@ -298,6 +298,9 @@ async def of_existing_topics(coordinator: Coordinator, offsets: Mapping[Any, Any
     return {tp: offset for tp, offset in offsets.items() if tp.partition in (known(tp.topic) or ())}
 
 
+_NEEDED_BY_COMMITS = ("_client", "_closing", "_cluster", "_retry_backoff_ms", "_session_timeout_ms", "coordinator_id")
+
+
 def end_commits(coordinator: Coordinator, once: WarnOnce) -> None:
     """Let commits end of topics that were deleted, and of a consumer that stops; a second call changes nothing.
 
@@ -308,7 +311,8 @@ def end_commits(coordinator: Coordinator, once: WarnOnce) -> None:
     commit: Callable[..., Awaitable[None]] | None = getattr(coordinator, "_do_commit_offsets", None)
     if "_do_commit_offsets" in vars(coordinator):
         return
-    if commit is None or tuple(inspect.signature(commit).parameters) != ("assignment", "offsets"):
+    needed = all(hasattr(coordinator, name) for name in _NEEDED_BY_COMMITS)
+    if commit is None or not needed or tuple(inspect.signature(commit).parameters) != ("assignment", "offsets"):
         once.warn("commits", "%s differs: commits of deleted topics are repeated", with_version("aiokafka"))
         return
 

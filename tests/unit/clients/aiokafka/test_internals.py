@@ -168,3 +168,17 @@ def test_a_client_without_what_is_needed_is_left_alone(warnings: pytest.LogCaptu
     patches.find_unknown_followers(consumer, WarnOnce(logging.getLogger("rackassign.t")))
     assert consumer._client.send is send
     assert "a follower that is back may not be read from" in warnings.messages[0]
+
+
+def test_a_coordinator_that_commits_in_another_way_is_left_alone(warnings: pytest.LogCaptureFixture) -> None:
+    class Coordinator:
+        async def _do_commit_offsets(self, assignment: object, offsets: object, more: object) -> None:
+            raise NotImplementedError
+
+    coordinator = Coordinator()
+
+    patches.end_commits(coordinator, WarnOnce(logging.getLogger("t")))
+
+    (warning,) = warnings.records
+    assert "differs" in warning.message
+    assert not vars(coordinator)
