@@ -137,6 +137,27 @@ async def of_all_topics(_coordinator: Any, offsets: Any) -> Any:
             "processed in time",
         ),
         (
+            "stop_heartbeats",
+            without("stop_heartbeats"),
+            # It stands still for longer than it may between two polls, and its coordinator is gone then.
+            Script(
+                (
+                    *(
+                        (13.174, "stop", 1),
+                        (13.202, "stop", 2),
+                        (23.797, "kill_broker", 3),
+                        (29.334, "pause", 0, 7.392),
+                    ),
+                    *((28.732, "produce", 0, 7, 17), (35.156, "kill_broker", 1), (38.951, "rack", 2, "a")),
+                ),
+                replace(ATTACHED, commit="explicit", strategy="range", poll_ms=500, max_records=500),
+                members=3,
+                partitions=(8,),
+                seed=50000047,
+            ),
+            "members settle",
+        ),
+        (
             "read_joins",
             without("read_joins"),
             Script(((0.02, "malform", 1), (20.0, "stop", 1)), ATTACHED, members=2, partitions=(3,), noise=False),

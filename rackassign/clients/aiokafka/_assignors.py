@@ -148,6 +148,7 @@ class RackAwareAssignor(Assignor):
             patches.read_joins(membership, self._member.once)
             patches.join_again(membership.coordinator, self._member.once)
             patches.end_commits(membership.coordinator, self._member.once)
+            patches.stop_heartbeats(membership.coordinator, self._member.once)
             patches.watch_as_returned_leader(membership.coordinator, self._member.once)
             patches.find_unknown_followers(membership.coordinator, self._member.once)
 

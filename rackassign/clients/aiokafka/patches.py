@@ -22,6 +22,10 @@ Offsets of a group that a broker does not coordinate, or has not loaded yet: the
 (since version 2). aiokafka reads only errors of partitions, and takes the group for one without offsets: after a
 rebalance beside a change of the coordinator it begins as `auto_offset_reset` demands. The Java client asks again.
 
+Heartbeats that are cancelled as they leave: a member that is not polled for `max_poll_interval_ms` leaves its group, on
+the task of its heartbeats. aiokafka cancels that task before a join, and is cancelled with it while a broker does not
+respond to the leave: it never joins again, reads nothing, and raises nothing.
+
 Commits that never end: aiokafka repeats a commit without a limit in time. One of a topic that was deleted holds up the
 next join, and with it the whole group, until the topic is back (KAFKA-12256 in the Java client). One of a consumer that
 stops while its coordinator is unknown is repeated for ever, as only a consumer that runs looks it up.
@@ -296,6 +300,30 @@ async def of_existing_topics(coordinator: Coordinator, offsets: Mapping[Any, Any
     await coordinator._client.force_metadata_update()
     known = coordinator._cluster.partitions_for_topic
     return {tp: offset for tp, offset in offsets.items() if tp.partition in (known(tp.topic) or ())}
+
+
+def stop_heartbeats(coordinator: Coordinator, once: WarnOnce) -> None:
+    """Let a coordinator outlive a heartbeat that is cancelled as it leaves the group; a second call changes nothing.
+
+    Shadows `_stop_heartbeat_task`, and sets `_heartbeat_task` as that does.
+    """
+    stop: Callable[[], Awaitable[None]] | None = getattr(coordinator, "_stop_heartbeat_task", None)
+    if "_stop_heartbeat_task" in vars(coordinator):
+        return
+    if stop is None or inspect.signature(stop).parameters or not hasattr(coordinator, "_heartbeat_task"):
+        once.warn("heartbeats", "%s differs: a consumer may stop to read", with_version("aiokafka"))
+        return
+
+    async def stop_task() -> None:
+        task = coordinator._heartbeat_task
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
+        coordinator._heartbeat_task = None
+
+    coordinator._stop_heartbeat_task = stop_task
 
 
 _NEEDED_BY_COMMITS = ("_client", "_closing", "_cluster", "_retry_backoff_ms", "_session_timeout_ms", "coordinator_id")

@@ -52,7 +52,7 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
         self.closed = False
         self._closing = SimpleNamespace(done=lambda: self.closed)
         self.group_id = "g"
-        self.generation, self.coordinator_id = -1, None
+        self.generation, self.coordinator_id, self._heartbeat_task = -1, None, None
         self._retry_backoff_ms, self._session_timeout_ms = 100, 10_000
         self.asked = 0
         cluster.add_listener(self._handle_metadata_update)
