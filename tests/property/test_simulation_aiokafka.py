@@ -137,6 +137,19 @@ async def of_all_topics(_coordinator: Any, offsets: Any) -> Any:
             "processed in time",
         ),
         (
+            "raise_if_removed",
+            without("raise_if_removed"),
+            # It stands still and is removed, and the other one reads on and leaves.
+            Script(
+                ((4.0, "pause", 1, 12.0), (7.0, "produce", 0, 0, 5), (7.0, "produce", 0, 1, 5), (14.4, "stop", 0)),
+                replace(ATTACHED, commit="listener"),
+                members=2,
+                partitions=(2,),
+                noise=False,
+            ),
+            "committed offsets grow",
+        ),
+        (
             "stop_heartbeats",
             without("stop_heartbeats"),
             # It stands still for longer than it may between two polls, and its coordinator is gone then.
@@ -206,19 +219,6 @@ def test_each_patch_has_its_defect_shown() -> None:
 @pytest.mark.parametrize(
     ("script", "rule"),
     [
-        pytest.param(
-            # It stands still and is removed, and the other one reads on and leaves. What it commits then is a commit
-            # of no member, which an empty group accepts.
-            Script(
-                ((4.0, "pause", 1, 12.0), (7.0, "produce", 0, 0, 5), (7.0, "produce", 0, 1, 5), (14.4, "stop", 0)),
-                replace(STOCK, commit="listener"),
-                members=2,
-                partitions=(2,),
-                noise=False,
-            ),
-            "committed offsets grow",
-            id="commits of a member that was removed",
-        ),
         pytest.param(
             # Its heartbeats do not name the instance, so that none of two with one name learns that it is fenced.
             Script(((3.0, "twin", 0),), replace(STOCK, static=True), members=1, partitions=(3,), noise=False),

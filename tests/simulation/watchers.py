@@ -66,9 +66,7 @@ class Watchers:
     ) -> None:
         """A committed offset never goes back, never passes what was processed, and is its owner's."""
         self._world.note("committed", f"{partition} {now.offset}")
-        # A member of aiokafka that was removed commits for no member, which an empty group accepts: it is not mended.
-        removed = not member_id and any(each.has_known_defects for each in self.members)
-        if before is not None and now.offset < before.offset and not removed:
+        if before is not None and now.offset < before.offset:
             self._world.violated(
                 "committed offsets grow", f"{member_id} commits {now.offset} of {partition} over {before.offset}"
             )

@@ -26,6 +26,9 @@ Heartbeats that are cancelled as they leave: a member that is not polled for `ma
 the task of its heartbeats. aiokafka cancels that task before a join, and is cancelled with it while a broker does not
 respond to the leave: it never joins again, reads nothing, and raises nothing.
 
+Commits of a member that was removed: aiokafka forgets its generation after the first one that is refused, and sends the
+next one as a consumer without a group would. A group without members takes that, and the offset goes back.
+
 Commits that never end: aiokafka repeats a commit without a limit in time. One of a topic that was deleted holds up the
 next join, and with it the whole group, until the topic is back (KAFKA-12256 in the Java client). One of a consumer that
 stops while its coordinator is unknown is repeated for ever, as only a consumer that runs looks it up.
@@ -43,7 +46,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.client import CoordinationType
-from aiokafka.errors import KafkaError, RequestTimedOutError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    IllegalGenerationError,
+    KafkaError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from rackassign.assignor.subscriptions import JoinMember, decode_join, is_former_id
 from rackassign.clients.aiokafka.internals import Consumer, Coordinator, Membership, compute_on_thread
@@ -302,6 +311,12 @@ async def of_existing_topics(coordinator: Coordinator, offsets: Mapping[Any, Any
     return {tp: offset for tp, offset in offsets.items() if tp.partition in (known(tp.topic) or ())}
 
 
+def raise_if_removed(coordinator: Coordinator) -> None:
+    """Raise what a member gets that commits too late, if it has no generation: a group without members takes that."""
+    if coordinator.generation < 0 and coordinator._subscription.partitions_auto_assigned():
+        raise IllegalGenerationError(coordinator.group_id)
+
+
 def stop_heartbeats(coordinator: Coordinator, once: WarnOnce) -> None:
     """Let a coordinator outlive a heartbeat that is cancelled as it leaves the group; a second call changes nothing.
 
@@ -326,13 +341,16 @@ def stop_heartbeats(coordinator: Coordinator, once: WarnOnce) -> None:
     coordinator._stop_heartbeat_task = stop_task
 
 
-_NEEDED_BY_COMMITS = ("_client", "_closing", "_cluster", "_retry_backoff_ms", "_session_timeout_ms", "coordinator_id")
+_NEEDED_BY_COMMITS = (
+    *("_client", "_closing", "_cluster", "_retry_backoff_ms", "_session_timeout_ms", "_subscription"),
+    *("coordinator_id", "generation"),
+)
 
 
 def end_commits(coordinator: Coordinator, once: WarnOnce) -> None:
-    """Let commits end of topics that were deleted, and of a consumer that stops; a second call changes nothing.
+    """Let commits end of topics that were deleted, of a consumer that stops, and of a member that was removed.
 
-    Shadows `_do_commit_offsets`. Reads `_closing`, `_cluster`, `_retry_backoff_ms` and `_session_timeout_ms`, sets
+    A second call changes nothing. Shadows `_do_commit_offsets`, reads what `_NEEDED_BY_COMMITS` names, sets
     `coordinator_id` and `_coordinator_dead_fut`, and calls `_client.coordinator_lookup` and
     `_client.force_metadata_update`.
     """
@@ -345,6 +363,7 @@ def end_commits(coordinator: Coordinator, once: WarnOnce) -> None:
         return
 
     async def commit_or_end(assignment: Any, offsets: Mapping[Any, Any]) -> None:
+        raise_if_removed(coordinator)
         await find_coordinator_while_stopping(coordinator)
         try:
             await commit(assignment, offsets)
