@@ -27,10 +27,6 @@ def without(name: str, instead: Any = lambda *_: None) -> Patcher:
     return lambda monkeypatch: monkeypatch.setattr(patches, name, instead)
 
 
-async def nothing(_coordinator: Any) -> None:
-    """Do nothing."""
-
-
 async def of_all_topics(_coordinator: Any, offsets: Any) -> Any:
     return offsets
 
@@ -110,8 +106,8 @@ async def of_all_topics(_coordinator: Any, offsets: Any) -> Any:
             "committed offsets grow",
         ),
         (
-            "find_coordinator_while_stopping",
-            without("find_coordinator_while_stopping", nothing),
+            "commit_while_stopping",
+            without("commit_while_stopping", lambda _coordinator, commit, _ends_at: commit()),
             # The coordinator is another one when the last commit is sent.
             Script(
                 ((3.5, "stop", 0), (3.53, "move_coordinator", 1)),
@@ -234,8 +230,33 @@ def test_defects_of_aiokafka_that_are_not_mended_are_found(script: Script, rule:
     assert violation.rule == rule
 
 
-def test_a_consumer_that_stops_and_loses_its_coordinator_again_raises_nothing() -> None:
-    options = replace(ATTACHED, client="consumer", commit="auto", poll_ms=500, max_records=500)
-    happenings = ((7.371, "kill_broker", 3), (10.308, "stop", 1), (14.069, "kill", 2))
+LONG_POLLS = replace(ATTACHED, commit="auto", max_records=500)
 
-    assert run(Script(happenings, options, members=3, partitions=(7,), seed=40000291)).violation is None
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(
+            Script(
+                ((7.371, "kill_broker", 3), (10.308, "stop", 1), (14.069, "kill", 2)),
+                replace(LONG_POLLS, poll_ms=500),
+                members=3,
+                partitions=(7,),
+                seed=40000291,
+            ),
+            id="it is lost again",
+        ),
+        pytest.param(
+            Script(
+                ((7.25, "kill_broker", 3), (8.212, "stop", 1), (15.43, "work", 1, 4.0)),
+                replace(LONG_POLLS, library="both", static=True, poll_ms=1000),
+                members=2,
+                partitions=(8, 2),
+                seed=70000073,
+            ),
+            id="brokers name it for longer than a session",
+        ),
+    ],
+)
+def test_a_consumer_stops_that_has_lost_its_coordinator(script: Script) -> None:
+    assert run(script).violation is None

@@ -85,6 +85,9 @@ class AiokafkaMember(Member):
                     await self._commit(_behind(records) if self.options.commit == "explicit" else None)
                 if records and self.options.commit == "async":
                     self._commit_soon(records)
+        if self.consumer is None:
+            # It was stopped before it began.
+            return
         if self.options.commit == "listener":
             # Its listener is not called then.
             await self._commit()

@@ -43,6 +43,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiokafka.client import CoordinationType
@@ -288,20 +289,31 @@ def watch_as_returned_leader(coordinator: Coordinator, once: WarnOnce) -> None:
     coordinator._send_req = send_request
 
 
-async def find_coordinator_while_stopping(coordinator: Coordinator) -> None:
-    """Look the coordinator up for the last commit, for a session at most: then its membership is over."""
-    end = asyncio.get_running_loop().time() + coordinator._session_timeout_ms / 1000
-    while coordinator.coordinator_id is None and coordinator._closing.done():
+async def commit_while_stopping(
+    coordinator: Coordinator, commit: Callable[[], Awaitable[None]], ends_at: float
+) -> None:
+    """Repeat the last commit until this time of the loop."""
+    left_s = max(0.0, ends_at - asyncio.get_running_loop().time())
+    try:
+        await asyncio.wait_for(_commit_at_last(coordinator, commit), left_s)
+    except asyncio.TimeoutError:
+        # aiokafka repeats a commit after errors of other classes.
+        raise KafkaError("the last commit was not accepted within a session") from None
+
+
+async def _commit_at_last(coordinator: Coordinator, commit: Callable[[], Awaitable[None]]) -> None:
+    while True:
         try:
-            coordinator.coordinator_id = await coordinator._client.coordinator_lookup(
-                CoordinationType.GROUP, coordinator.group_id
-            )
-            coordinator._coordinator_dead_fut = asyncio.get_running_loop().create_future()
-        except KafkaError as error:  # noqa: PERF203 - after one it is asked again
-            if asyncio.get_running_loop().time() > end or not error.retriable:
-                # aiokafka repeats a commit after errors of other classes.
-                raise KafkaError(f"the coordinator of the group is not found: {error!r}") from error
-            await asyncio.sleep(coordinator._retry_backoff_ms / 1000)
+            if coordinator.coordinator_id is None:
+                coordinator.coordinator_id = await coordinator._client.coordinator_lookup(
+                    CoordinationType.GROUP, coordinator.group_id
+                )
+                coordinator._coordinator_dead_fut = asyncio.get_running_loop().create_future()
+            return await commit()
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+        await asyncio.sleep(coordinator._retry_backoff_ms / 1000)
 
 
 async def of_existing_topics(coordinator: Coordinator, offsets: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -362,9 +374,7 @@ def end_commits(coordinator: Coordinator, once: WarnOnce) -> None:
         once.warn("commits", "%s differs: commits of deleted topics are repeated", with_version("aiokafka"))
         return
 
-    async def commit_or_end(assignment: Any, offsets: Mapping[Any, Any]) -> None:
-        raise_if_removed(coordinator)
-        await find_coordinator_while_stopping(coordinator)
+    async def commit_existing(assignment: Any, offsets: Mapping[Any, Any]) -> None:
         try:
             await commit(assignment, offsets)
         except UnknownTopicOrPartitionError:
@@ -374,6 +384,19 @@ def end_commits(coordinator: Coordinator, once: WarnOnce) -> None:
             gone = sorted({tp.topic for tp in offsets.keys() - existing.keys()})
             log.warning("offsets of deleted topics or partitions are not committed: %s", ", ".join(gone))
             await commit(assignment, existing)
+
+    ends_at: float | None = None
+
+    async def commit_or_end(assignment: Any, offsets: Mapping[Any, Any]) -> None:
+        nonlocal ends_at
+        raise_if_removed(coordinator)
+        if coordinator._closing.done():
+            if ends_at is None:
+                # After a session its membership is over.
+                ends_at = asyncio.get_running_loop().time() + coordinator._session_timeout_ms / 1000
+            await commit_while_stopping(coordinator, partial(commit_existing, assignment, offsets), ends_at)
+        else:
+            await commit_existing(assignment, offsets)
 
     coordinator._do_commit_offsets = commit_or_end
 
