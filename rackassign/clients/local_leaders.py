@@ -188,16 +188,15 @@ class LocalLeaders:
             return choice.partition.partition
 
     def _is_usable(self, choice: Choice, metadata: Metadata) -> bool:
-        """Return whether the partition still has a leader, and one in this rack if it had one there."""
+        """Return whether the partition still has a leader, and one in this rack if there may be such."""
         if choice.until != inf and self._clock() >= choice.until:
             return False
         leader = metadata.leader_for_partition(choice.partition)
         if leader is None or leader < 0:
             return False
-        if not choice.local:
-            return True
         node = metadata.broker_metadata(leader)
-        return node is choice.node or (node is not None and node.rack == self.rack)
+        # With new metadata one elsewhere is left: a leader may have moved into the rack.
+        return node is choice.node or (choice.local and node is not None and node.rack == self.rack)
 
     def _next(self, topic: str, before: Choice | None, metadata: Metadata) -> Choice | None:
         if before is not None and self._max_share is not None:

@@ -126,6 +126,13 @@ def test_a_record_costs_the_same_with_many_partitions_and_with_many_topics(rack:
     assert metadata.lookups <= 2 * len(topics)
 
 
+@pytest.mark.parametrize("batch_size", [16_384, 1_000_000])
+def test_a_leader_that_has_moved_into_the_rack_is_used_with_the_next_metadata(batch_size: int) -> None:
+    leaders, elsewhere = LocalLeaders("a", batch_size=batch_size), led_in("bbc")
+    assert leaders.choose("t", 100, elsewhere) == leaders.choose("t", 100, elsewhere)
+    assert leaders.choose("t", 100, led_in("abc")) == 0
+
+
 def test_a_partition_is_left_when_its_time_is_over() -> None:
     now = [10.0]
     leaders, metadata = LocalLeaders("a", keep_s=5, clock=lambda: now[0]), Metadata(6)
