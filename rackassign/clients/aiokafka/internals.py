@@ -124,6 +124,9 @@ def choose_partitions(producer: Any, leaders: LocalLeaders, once: WarnOnce) -> N
         once.warn("partition", "%s differs: records go to leaders in all racks", with_version("aiokafka"))
         return
 
+    # A producer that refers to itself would stay, once it is dropped, until the collector runs.
+    of_class, owner = type(producer)._partition, weakref.ref(producer)
+
     def choose(  # noqa: PLR0917 - aiokafka's interface
         topic: str, partition: int | None, key: Any, value: Any, serialized_key: Any, serialized_value: Any
     ) -> Any:
@@ -132,7 +135,7 @@ def choose_partitions(producer: Any, leaders: LocalLeaders, once: WarnOnce) -> N
             chosen = leaders.choose(topic, size, cluster)
             if chosen is not None:
                 return chosen
-        return original(topic, partition, key, value, serialized_key, serialized_value)
+        return of_class(owner(), topic, partition, key, value, serialized_key, serialized_value)
 
     producer._partition = choose
     queues = getattr(getattr(producer, "_message_accumulator", None), "_batches", None)
@@ -158,8 +161,11 @@ def count_writes(producer: Any, meter: WriteMeter, once: WarnOnce) -> None:
         once.warn("writes", "%s differs: what is written is not counted", with_version("aiokafka"))
         return
 
+    # As in `choose_partitions`.
+    of_class, owner = type(client).send, weakref.ref(client)  # type: ignore[union-attr]
+
     async def send(node_id: Any, request: Any, **options: Any) -> Any:
-        response = await original(node_id, request, **options)
+        response = await of_class(owner(), node_id, request, **options)
         try:
             if getattr(request, "API_KEY", None) == _PRODUCE:
                 meter(node_id, _written(request))

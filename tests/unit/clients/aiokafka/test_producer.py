@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +108,20 @@ def test_a_zone_hint_is_in_the_client_id(given: dict[str, Any], first: str) -> N
         assert producer.client._client_id == f"{first},diskless_az=a"
 
     with_producer(look, client_rack="a", zone_hint="inkless", **given)
+
+
+@pytest.mark.parametrize("kind", [AIOKafkaProducer, RackAwareProducer])
+def test_a_producer_that_was_dropped_is_gone_at_once(kind: Any) -> None:
+    async def play() -> list[weakref.ref[Any]]:
+        producer = kind()
+        producer._closed = True
+        return [weakref.ref(each) for each in (producer, producer.client)]
+
+    gc.disable()
+    try:
+        assert [ref() for ref in asyncio.run(play())] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_producer_that_sends_in_another_way_is_not_counted(warnings: pytest.LogCaptureFixture) -> None:
