@@ -24,7 +24,7 @@ from rackassign.clients.confluent.internals import UNKNOWN_PARTITION
 from rackassign.clients.fetch_metrics import RackTraffic, Traffic
 from rackassign.clients.local_leaders import LocalLeaders
 from rackassign.clients.write_metrics import WriteMeter, meter_of, set_meter
-from rackassign.model import TopicPartition
+from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import client_id_with_zone
 from rackassign.text import Settings, WarnOnce, describe_error
 from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
@@ -53,7 +53,10 @@ _TOPICS_AT_ONCE = 200
 and more, of 200 for some milliseconds."""
 
 _PRODUCER_ONLY = frozenset(
-    ("transactional.id", "statistics.interval.ms", "stats_cb", "error_cb", "throttle_cb", "on_delivery")
+    (
+        *("transactional.id", "enable.idempotence", "enable.gapless.guarantee"),
+        *("statistics.interval.ms", "stats_cb", "error_cb", "throttle_cb", "on_delivery"),
+    )
 )
 """Properties that an admin client must not share with a producer."""
 
@@ -162,9 +165,13 @@ class LeaderWatch:
             self._include(topic)
             return self._read.wait_for(lambda: topic in self.leaders.topics, timeout_s)
 
-    def _include(self, topic: str) -> None:
-        """Have a topic that is new in the next look, which begins now; under `_read`."""
-        if topic not in self._topics:
+    def _include(self, topic: object) -> None:
+        """Have a topic that is new in the next look, which begins now; under `_read`.
+
+        A name that no topic can have is left out: the admin client raises an error for some, which would be the end of
+        the look for all topics, and ends the process for one that is not UTF-8 (confluent-kafka 2.16.1).
+        """
+        if topic not in self._topics and isinstance(topic, str) and TOPIC_NAME.fullmatch(topic):
             self._topics.add(topic)
             self._new.add(topic)
             self._look.set()
@@ -206,7 +213,11 @@ class LeaderWatch:
                     admin = AdminClient(dict(self._properties))
                 if (credentials := self._credentials) is not None:
                     admin.set_sasl_credentials(*credentials)
-                seen = self._update(read_leaders(admin, topics, self.leaders), topics)
+                try:
+                    seen = self._update(read_leaders(admin, topics, self.leaders), topics)
+                finally:
+                    # It calls the `logger` only then; until then the messages add up in memory.
+                    admin.poll(0)
             except Exception as error:  # noqa: BLE001 - a thread that ends would leave the leaders as they were
                 missed, whole = missed + 1, 0.0
                 # It waits for the broker that was the controller in its first metadata, and never asks for newer ones
@@ -407,7 +418,9 @@ class RackAwareProducer(Producer):
             BufferError: The queue is full.
             KafkaException: librdkafka refuses the records.
         """
-        if partition != _ANY or self._local.rack is None or not isinstance(messages, list):
+        given: Any = messages
+        plain = isinstance(given, list) and all(isinstance(message, dict) for message in given)
+        if partition != _ANY or self._local.rack is None or not plain:
             return super().produce_batch(topic, messages, partition, *args, **more)
         parts: dict[int, list[dict[str, Any]]] = {}
         for message in messages:

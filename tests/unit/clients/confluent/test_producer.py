@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any, cast
@@ -212,6 +214,13 @@ def test_a_batch_is_divided_by_partition(sent: Sent, monkeypatch: pytest.MonkeyP
     assert all("partition" not in message for message in messages if message is not messages[4])
 
 
+@pytest.mark.parametrize("message", [5, None, b"x"])
+def test_a_batch_of_something_else_is_refused_as_by_the_stock_producer(message: Any) -> None:
+    for kind in (Producer, RackAwareProducer):
+        with pytest.raises(TypeError, match="Message at index 0 must be a dict"):
+            kind({**OFFLINE, "client.rack": "b"}).produce_batch("t", [message])
+
+
 def test_a_batch_for_a_partition_that_librdkafka_does_not_know_yet_goes_anywhere(
     sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +300,7 @@ class Looks:
 
     def _connect(self, _: object) -> object:
         self.clients += 1
-        return object()
+        return SimpleNamespace(poll=lambda _: 0)
 
     def _read(self, _: object, topics: list[str], __: Leaders) -> Leaders:
         self.asked.append(list(topics))
@@ -335,6 +344,33 @@ def test_a_look_that_fails_is_repeated_and_keeps_what_is_known(
     watch.add("u")
     assert looks.asked[3] == ["u"]
     watch.stop()
+
+
+@pytest.mark.parametrize("name", ["", "a topic", "x" * 250, "\ud800", b"t", None, 5])
+def test_a_name_that_no_topic_can_have_does_not_hide_the_leaders_of_others(
+    monkeypatch: pytest.MonkeyPatch, name: Any
+) -> None:
+    looks = Looks(monkeypatch, LEADERS)
+    with RackAwareProducer({**OFFLINE, "client.rack": "b"}) as producer:
+        with suppress(TypeError, UnicodeError, KafkaException):
+            producer.produce(name, b"x")
+        assert producer.await_leaders("t", TIMEOUT_S)
+        producer.purge()
+    assert all(set(topics) <= {"t"} for topics in looks.asked)
+
+
+def test_the_client_that_reads_leaders_asks_for_no_producer_id_and_logs_where_the_producer_does(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "librdkafka")
+    monkeypatch.setattr(_producer, "_REQUEST_S", 0.1)
+    idempotent = {"bootstrap.servers": "localhost:1", "enable.idempotence": True, "debug": "eos,broker"}
+    producer = RackAwareProducer({**idempotent, "client.rack": "b"}, logger=logging.getLogger("librdkafka"))
+    # Without a `poll()` of the producer, which its own messages wait for.
+    wait_until(lambda: "connection refused" in caplog.text.lower(), "messages of the client that reads leaders")
+    assert "producer id" not in caplog.text.lower()
+    assert "idempotent" not in caplog.text.lower()
+    producer.close()
 
 
 class Described:
