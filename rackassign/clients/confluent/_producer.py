@@ -268,7 +268,8 @@ class WriteStatistics:
     """A `stats_cb` that counts what a producer sends, and then calls that of the application.
 
     It counts what librdkafka reports: the bytes of keys and values, uncompressed. If a partition is written to another
-    broker than in the last statistics, all since then counts as the new broker's. If several threads call `poll()`,
+    broker than in the last statistics, all since then counts as the new broker's, and as the last one's if it has no
+    leader now. If several threads call `poll()`,
     older statistics may come after newer ones, which include them: the older ones are not counted.
     """
 
@@ -276,7 +277,8 @@ class WriteStatistics:
         self._meter = meter
         # The `stats_cb` of the application.
         self._also = also
-        self._last: dict[TopicPartition, Traffic] = {}
+        # The counts of each partition, and its leader when it was last written to.
+        self._last: dict[TopicPartition, tuple[Traffic, int]] = {}
         self._counted_us = -1
         self._lock = threading.Lock()
         self._once = WarnOnce(log)
@@ -296,12 +298,14 @@ class WriteStatistics:
             self._also(statistics)
 
     def _count(self, tp: TopicPartition, each: PartitionStatistics) -> None:
-        last = self._last.get(tp, Traffic())
+        last, leader = self._last.get(tp, (Traffic(), each.broker))
         if each.sent_records != last.records:
-            self._last[tp] = now = Traffic(each.sent_bytes, each.sent_records)
+            leader = each.broker if each.broker >= 0 else leader
+            now = Traffic(each.sent_bytes, each.sent_records)
+            self._last[tp] = now, leader
             # librdkafka counts from 0 again after it has dropped the topic meanwhile.
             since = now if now.records < last.records else Traffic(now.bytes - last.bytes, now.records - last.records)
-            self._meter(each.broker, [(tp, since)])
+            self._meter(leader, [(tp, since)])
 
 
 _produce = Producer.produce

@@ -485,6 +485,14 @@ def test_what_librdkafka_reports_is_counted_also_after_it_has_begun_again() -> N
     assert len(seen) == 5
 
 
+def test_what_was_sent_to_a_leader_that_is_gone_since_is_still_counted_in_its_rack() -> None:
+    meter = WriteMeter("a", {1: "a", 2: "b"}.get)
+    statistics = WriteStatistics(meter, None)
+    for made, (broker, records) in enumerate([(1, 4), (-1, 10), (2, 12), (-1, 13), (1, 13)]):
+        statistics(statistics_json([partition(0, broker=broker, txbytes=10 * records, txmsgs=records)], made_us=made))
+    assert meter.locality().topics == {"t": {"a": Traffic(100, 10), "b": Traffic(30, 3)}}
+
+
 def test_statistics_that_cannot_be_read_are_reported_once_and_passed_on(warnings: pytest.LogCaptureFixture) -> None:
     seen = list[str]()
     statistics = WriteStatistics(WriteMeter(None, {1: "a"}.get), seen.append)
