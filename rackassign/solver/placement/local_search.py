@@ -183,8 +183,9 @@ class FeasibleMoves:
 
     def targets(self, item: int, own: frozenset[int], node: int) -> int:
         """Return the nodes that can replace a node of an item, at no higher cost, as bits."""
-        free = self._within(item, own, node)
-        return self._no_dearer(item, node, free) if free else 0
+        # Most nodes have none, whatever the bounds allow, which takes longer to find out.
+        free = self._no_dearer(item, node, self._usable(item, own))
+        return free & self._within(item, own, node) if free else 0
 
     def sound(self, item: int, own: frozenset[int]) -> bool:
         """Return whether a set satisfies the bounds of an item; its cost is that of the moves that lead to it."""
@@ -193,10 +194,12 @@ class FeasibleMoves:
     def cheapest(self, item: int, own: frozenset[int]) -> frozenset[int]:
         """Return the set of lowest cost for an item that is closest to a given one."""
         while True:
+            usable = self._usable(item, own)
             better = (
                 (node, cheaper)
                 for node in sorted(own)
-                if (cheaper := self._cheaper(item, node, self._within(item, own, node)))
+                if self._cheaper(item, node, usable)
+                and (cheaper := self._cheaper(item, node, usable & self._within(item, own, node)))
             )
             found = next(better, None)
             if found is None:
@@ -204,7 +207,11 @@ class FeasibleMoves:
             node, targets = found
             own = own - {node} | {next(bits_of(targets))}
 
+    def _usable(self, item: int, own: frozenset[int]) -> int:
+        return (self._open | self._held[item]) & ~_bits(own)
+
     def _within(self, item: int, own: frozenset[int], node: int) -> int:
+        """Return the nodes in whose racks the bounds of an item allow a replacement of a node."""
         bounds = self._bounds[item]
         racks = tuple(sorted(self._rack[other] for other in own))
         key = (id(bounds), racks, self._rack[node])
@@ -212,9 +219,15 @@ class FeasibleMoves:
         if length is None:
             rest = list(racks)
             rest.remove(self._rack[node])
-            good = (rack for rack in range(len(self._inside)) if bounds.allow([*rest, rack]))
-            length = self._known[key] = sum(self._inside[rack] for rack in good)
-        return length & (self._open | self._held[item]) & ~_bits(own)
+            count, allowed, length = Counter(rest), dict[tuple[int, int, int, bool], bool](), 0
+            for rack, inside in enumerate(self._inside):
+                # Racks with the same bounds and copies are alike.
+                kind = (bounds.low[rack], bounds.high[rack], count[rack], rack in bounds.leaders)
+                if kind not in allowed:
+                    allowed[kind] = bounds.allow([*rest, rack])
+                length |= inside if allowed[kind] else 0
+            self._known[key] = length
+        return length
 
     def _no_dearer(self, item: int, node: int, free: int) -> int:
         bit, current = 1 << node, self._held[item]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -545,6 +546,19 @@ def test_a_large_layout_that_is_blind_to_racks_ends_as_even_as_racks_allow() -> 
     assert {held[broker] for broker in held if broker % 3 == 1} == {473, 474}
     # Neither of these two would another choice of replicas, or more work, make any better.
     assert not any("iterations" in doubt or "paths" in doubt for doubt in found.notes)
+
+
+def test_where_nothing_is_wrong_many_racks_are_planned_about_as_fast_as_few() -> None:
+    rng = random.Random(1)
+    rows = [[3 * rng.randrange(20) + rack for rack in range(3)] for _ in range(3000)]
+
+    def seconds(racks: int) -> float:
+        seen = state(brokers=tuple(Broker(i, f"rack-{i % racks}") for i in range(60)), t=rows)
+        begun = time.process_time()
+        assert planned(seen).moves == {}
+        return time.process_time() - begun
+
+    assert seconds(60) < 10 * seconds(3)
 
 
 @pytest.mark.parametrize("wanted", [{"replication_factor": 2}, {"removed_brokers": frozenset({7})}, {}])
