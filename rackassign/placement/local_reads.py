@@ -71,6 +71,7 @@ class ReplicaMover:
         self._racks = layout.racks()
         self._load = Counter(broker for rows in layout.topics.values() for row in rows for broker in row)
         self._weights = {**layout.weights, **rules.weights}
+        self._never_lead = rules.exclude.union(broker.id for broker in layout.brokers if broker.fenced)
 
     def all(self, near: GroupLocality, before: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
         """Return local lists for cross-rack reads, as far as the constraints allow."""
@@ -108,7 +109,7 @@ class ReplicaMover:
         may = [
             leader
             for leader in leaders
-            if leader not in self._rules.exclude
+            if leader not in self._never_lead
             and (not self._rules.leader_racks or self._racks[leader] in self._rules.leader_racks)
         ]
         for row in rows:

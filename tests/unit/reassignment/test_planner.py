@@ -181,10 +181,13 @@ def test_kafka_s_own_topics_are_repaired_like_others_but_for_a_number_that_was_n
 
 
 def near_of(
-    topics: dict[str, list[list[int]]], *members: MemberDescription, known: Sequence[Broker] = BROKERS
+    topics: dict[str, list[list[int]]],
+    *members: MemberDescription,
+    known: Sequence[Broker] = BROKERS,
+    selector: str = SELECTOR,
 ) -> GroupLocality:
     """Return a group as it reads the topics of a cluster."""
-    there = cluster(topics, tuple(BrokerDescription(broker.id, broker.rack, selector=SELECTOR) for broker in known))
+    there = cluster(topics, tuple(BrokerDescription(b.id, b.rack, fenced=b.fenced, selector=selector) for b in known))
     shot = snapshot(group(*members), there.topology, RackMap())
     racks_of = [member.rack for member in shot.group.members]
     coverage = {rack: racks_of.count(rack) for rack in sorted({str(broker.rack) for broker in known})}
@@ -221,6 +224,16 @@ def test_topics_follow_their_own_readers() -> None:
     # What has gone before is load to what comes after: brokers of a rack carry evenly all together.
     carried = Counter(row[0] for rows in found.after.topics.values() for row in rows)
     assert [carried[broker] for broker in (1, 2, 3, 4)] == [4, 4, 2, 2]
+
+
+def test_readers_are_not_sent_to_a_leader_that_is_down() -> None:
+    seen = state(t=[[1, 3, 5]], down=[3])
+    near = near_of({"t": [[1, 3, 5]]}, member("m", "b", {}, "t"), known=seen.brokers, selector="")
+
+    request = ReassignmentRequest(topics=("t",), group="g")
+    found = plan_reassignment(seen, request, PlacementState(), near.members_per_rack(["t"]), near)
+
+    assert found.moves == {}
 
 
 def test_where_all_is_read_at_home_nothing_is_copied() -> None:
