@@ -163,7 +163,8 @@ def plan_reassignment(
         waiting,
         skipped | stale,
         copies,
-        first.lower_bound + added,
+        # A replica that lagged behind and stays after all, and one that producers keep, were counted as copies.
+        min(first.lower_bound + added, copies),
         tuple(dict.fromkeys((*first.notes, *notes))),
         frozenset(asked.keys() & registry.plans.keys()).difference(moves, waiting),
         _topics(layout, request.topics),

@@ -357,6 +357,13 @@ def test_replicas_in_sync_remain_where_there_are_to_be_fewer(behind: int) -> Non
     assert [behind in row for row in planned(seen, replication_factor=2).after.topics["t"]] == [False] * 3
 
 
+def test_a_replica_that_was_behind_and_is_needed_after_all_is_not_counted_as_a_copy() -> None:
+    closed = {"no_new_replicas": [1, 2, 6]}
+    found = planned(lagging([[5, 3, 4]], [[3, 4]]), replication_factor=2, rules=closed)
+    assert racks(found.moves[place(0)].after) == {"b", "c"}
+    assert (found.copies, found.lower_bound) == (0, 0)
+
+
 @pytest.mark.parametrize("factor", [1, 2])
 def test_the_only_replica_in_sync_remains(factor: int) -> None:
     (after,) = planned(lagging([[1, 3, 5]], [[3]]), replication_factor=factor).after.topics["t"]
