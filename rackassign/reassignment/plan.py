@@ -139,10 +139,10 @@ def plan_reassignment(
             leading = _near_producers(state, rules, complete, after, clients=clients, near=near)
             elected, found = leading.led(clients.max_skew)
             earlier, after = after, after.with_lists(elected)
-            # With other replicas the group is assigned otherwise, so other leaders may leave it as local as it is, and
-            # a second plan would take them. Fewer bytes, or as many with fewer copies, come with each turn, so this
-            # ends.
-            if near is None or after == earlier:
+            # A replica that was replaced frees the choice of others, and with other replicas the group is assigned
+            # otherwise: a second plan would go on. Fewer bytes, or as many with fewer copies, come with each turn, so
+            # this ends.
+            if after == earlier:
                 break
         lists = {tp: _now(after, tp) for tp in before}
         # What readers and producers need leaves brokers less even, and a second plan would go on from there.

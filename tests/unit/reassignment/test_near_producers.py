@@ -303,6 +303,16 @@ def test_balanced_brokers_near_producers_are_left_as_they_are_by_a_second_plan(s
     assert moved(state(found.after.topics["t"]), written, rebalance=True, max_skew=seed % 2).moves == {}
 
 
+def test_a_replica_that_makes_room_for_others_leaves_nothing_to_a_second_plan() -> None:
+    brokers = tuple(Broker(number, rack) for number, rack in enumerate("bbaab", 1))
+    written: Written = [{"a": 1, "b": 8}, {"a": 9, "b": 8}, {"a": 8, "b": 6}]
+
+    found = moved(state([[2, 4], [1, 3, 2], [3, 2, 5]], brokers=brokers), written)
+
+    assert found.copies
+    assert moved(state(found.after.topics["t"], brokers=brokers), written).moves == {}
+
+
 def test_a_leader_near_producers_does_not_double_what_followers_copy() -> None:
     written: Written = [{"a": 40, "b": 60}]
     seen, elsewhere = (state([row], brokers=BROKERS[:4]) for row in ([1, 2, 3], [3, 1, 2]))
