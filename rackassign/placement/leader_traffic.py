@@ -227,10 +227,12 @@ class LeaderTraffic:
                 if copied:
                     least = min(copied.values())
                     replaced = [broker for broker, size in copied.items() if size == least]
-                    # A replica that is still to be copied is replaced at no cost.
-                    saving = [broker for broker in replaced if broker not in before[tp]]
+                    # A replica that is still to be copied is replaced at no cost. Copies that balance brokers are to be
+                    # made.
+                    even = rules.first == "balance"
+                    saving = [] if even else [broker for broker in replaced if broker not in before[tp]]
                     cost = self._written_outside(tp, rack) + least
-                    found[rack] = NewLeader(cost, tuple(saving or replaced), int(bool(saving)))
+                    found[rack] = NewLeader(cost, tuple(saving or replaced), -1 if even else int(bool(saving)))
             new[tp] = found
         return replace(costs, of=of, new=new, before={tp: before[tp] for tp in new})
 

@@ -58,7 +58,8 @@ class NewLeader:
     Args:
         cost: Its cost, 0 or more.
         replaced: The nodes of which any may be replaced.
-        saved: Copies that are not made with it, as the replaced node does not have the item's data yet: 0 or 1.
+        saved: Copies that are not made with it, as the replaced node does not have the item's data yet: 0 or 1; or -1,
+            if the replaced node is preferred also to one that has the data.
     """
 
     cost: int

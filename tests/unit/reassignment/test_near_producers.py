@@ -303,6 +303,18 @@ def test_balanced_brokers_near_producers_are_left_as_they_are_by_a_second_plan(s
     assert moved(state(found.after.topics["t"]), written, rebalance=True, max_skew=seed % 2).moves == {}
 
 
+def test_a_new_broker_is_filled_near_producers_as_it_is_without_them() -> None:
+    seen = state([[1 + n % 2, 3 + n % 2, 5 + n % 2] for n in range(42)], brokers=(*BROKERS, Broker(7, "a")))
+    written: Written = [dict.fromkeys("abc", 1)] * 42
+    alone = plan_reassignment(seen, ReassignmentRequest(rebalance=True), PlacementState())
+
+    found = moved(seen, written, rebalance=True)
+
+    held = Counter(broker for row in found.after.topics["t"] for broker in row)
+    assert held == Counter(broker for row in alone.after.topics["t"] for broker in row)
+    assert (held[7], found.copies, found.lower_bound) == (14, alone.copies, alone.copies)
+
+
 def test_a_replica_that_makes_room_for_others_leaves_nothing_to_a_second_plan() -> None:
     brokers = tuple(Broker(number, rack) for number, rack in enumerate("bbaab", 1))
     written: Written = [{"a": 1, "b": 8}, {"a": 9, "b": 8}, {"a": 8, "b": 6}]
