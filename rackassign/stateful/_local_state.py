@@ -228,6 +228,9 @@ class StateFile:
     def _verify(self) -> None:
         """Check each row once: a damaged key would hide its row, and others, from a search."""
         begun = time.monotonic()
+        # Rows that a damaged page has lost, or that are not where a search looks for them, are no damaged rows.
+        if self._db.execute("PRAGMA integrity_check(1)") != [("ok",)]:
+            raise self._db.damaged(DIFFERENT)
         for key, stored in read_rows(self._db.execute, b"", None):
             self._unsealed(key, stored)
         took_s = time.monotonic() - begun

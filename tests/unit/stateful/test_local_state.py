@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Callable
 from itertools import islice
@@ -18,6 +19,7 @@ from rackassign.stateful._local_state import StateFile
 from rackassign.stateful._state_directory import StateDirectory
 from tests.helpers.examples import examples
 from tests.helpers.faulty_files import FULL, FaultyFiles
+from tests.helpers.kafka.state_disks import damage_page
 from tests.helpers.memory_directory import memory_directory
 from tests.helpers.tasks import Record, Task
 
@@ -191,3 +193,16 @@ def test_a_file_that_fails_at_any_step_is_used_again_as_of_before_or_behind_it(
             (0, {}),
         ]
         folder.close()
+
+
+@pytest.mark.parametrize(("rows", "seed"), [(8, 995), (300, 273), (300, 377), (300, 535)])
+def test_a_page_that_has_lost_rows_or_their_order_is_damage(tmp_path: Path, rows: int, seed: int) -> None:
+    """All rows that are found in such a file are what was written."""
+    state = {b"\1word-%d" % i: b"value-%d" % i for i in range(rows)}
+    file = StateFile(tmp_path / "1")
+    file.apply(state, 5, 4)
+    file.close()
+    damage_page(tmp_path / "1", random.Random(seed))
+
+    with pytest.raises(StoreError):
+        StateFile(tmp_path / "1")
