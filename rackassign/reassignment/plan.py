@@ -41,7 +41,7 @@ _REST = ""
 
 
 _MOST_TURNS = 8
-"""Limit of the turns in which brokers are balanced again; one takes a second for 10,000 partitions."""
+"""Limit of the turns in which brokers are balanced again; one takes up to three seconds for 10,000 partitions."""
 
 
 @dataclass(frozen=True, slots=True)

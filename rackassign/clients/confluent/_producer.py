@@ -269,8 +269,8 @@ class WriteStatistics:
 
     It counts what librdkafka reports: the bytes of keys and values, uncompressed. If a partition is written to another
     broker than in the last statistics, all since then counts as the new broker's, and as the last one's if it has no
-    leader now. If several threads call `poll()`,
-    older statistics may come after newer ones, which include them: the older ones are not counted.
+    leader now. If several threads call `poll()`, older statistics may come after newer ones, which include them: the
+    older ones are not counted.
     """
 
     def __init__(self, meter: WriteMeter, also: Callable[[str], object] | None) -> None:
